@@ -1,0 +1,206 @@
+package buffering
+
+import (
+	"context"
+	"sync"
+)
+
+// Results is a bounded buffer between workers and readers. A writer that finds it full waits; a reader takes either the
+// oldest item or, in one go, all that is there. Items come out in the order they were put. It is safe for concurrent
+// use. NewResults makes one.
+type Results[T any] struct {
+	mu sync.Mutex
+
+	// Guarded by mu. Invariants:
+	//   - a reader waits only while the buffer is empty and not closed;
+	//   - a writer waits only while the buffer is full and not lifted.
+	items    []T
+	head     int // items before it were handed out
+	capacity int
+	writers  waitlist[[]*T] // each waits with the items that did not fit
+	readers  waitlist[read[T]]
+	batch    chan struct{} // wakes the reader of TakeAll
+	waiting  bool          // that reader waits
+	lifted   bool
+	closed   bool
+}
+
+type read[T any] struct {
+	item T
+	ok   bool
+}
+
+// NewResults makes a buffer for at most capacity items.
+func NewResults[T any](capacity int) *Results[T] {
+	return &Results[T]{capacity: capacity, batch: make(chan struct{}, 1)}
+}
+
+// Put copies the items into the buffer, in this order, and returns when all are in it. It waits while the buffer is
+// full, until a reader makes room or Lift takes the bound away.
+func (r *Results[T]) Put(items []*T) {
+	r.mu.Lock()
+	for len(items) > 0 && (r.stored() < r.capacity || r.lifted) {
+		r.put(items[0])
+		items = items[1:]
+	}
+	if len(items) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	w := r.writers.add()
+	w.v = items
+	r.mu.Unlock()
+	<-w.wake
+	r.mu.Lock()
+	r.writers.release(w)
+	r.mu.Unlock()
+}
+
+// Next waits for the oldest item. It returns false and nil when the buffer is closed and empty, and ctx's error when
+// ctx ends first. An item that was handed over at the very moment ctx ended is returned, not lost.
+func (r *Results[T]) Next(ctx context.Context) (item T, ok bool, err error) {
+	r.mu.Lock()
+	if r.stored() > 0 {
+		item = r.pop()
+		r.refill()
+		r.mu.Unlock()
+		return item, true, nil
+	}
+	if r.closed {
+		r.mu.Unlock()
+		return item, false, nil
+	}
+	if err := ctx.Err(); err != nil {
+		r.mu.Unlock()
+		return item, false, err
+	}
+	w := r.readers.add()
+	r.mu.Unlock()
+	select {
+	case <-w.wake:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && !r.readers.remove(w) {
+		<-w.wake
+		err = nil
+	}
+	item, ok = w.v.item, w.v.ok
+	r.readers.release(w)
+	return item, ok, err
+}
+
+// TakeAll waits for at least one item and returns all that are there. It returns nil when the buffer is closed and
+// empty. The caller gives the slice that it got from the call before, cleared, to be used again. Only one goroutine may
+// call TakeAll, and none Next at the same time.
+func (r *Results[T]) TakeAll(spare []T) []T {
+	for {
+		r.mu.Lock()
+		if r.stored() > 0 {
+			items := r.items[r.head:]
+			r.items, r.head = spare[:0], 0
+			r.refill()
+			r.mu.Unlock()
+			return items
+		}
+		if r.closed {
+			r.mu.Unlock()
+			return nil
+		}
+		r.waiting = true
+		r.mu.Unlock()
+		<-r.batch
+	}
+}
+
+// Drain returns what is there now, without waiting, and nil when nothing is.
+func (r *Results[T]) Drain() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var items []T
+	for r.stored() > 0 {
+		items = append(items, r.items[r.head:]...)
+		clear(r.items)
+		r.items, r.head = r.items[:0], 0
+		r.refill()
+	}
+	return items
+}
+
+// Len is the number of items in the buffer, those that writers wait with not included.
+func (r *Results[T]) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stored()
+}
+
+// Lift takes the bound away: what waits goes in, and nobody waits again. A run that is ending does this, so that its
+// workers can leave although nobody reads. The items that come after it are at most those accepted before.
+func (r *Results[T]) Lift() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lifted = true
+	r.refill()
+}
+
+// Close says that nothing will be put any more. Readers still get what is there; those that wait are told the end.
+func (r *Results[T]) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for w := r.readers.first(); w != nil; w = r.readers.first() {
+		r.readers.serve(w)
+	}
+	r.wakeBatch()
+}
+
+func (r *Results[T]) stored() int { return len(r.items) - r.head }
+
+// put adds one item, or gives it straight to the reader that has waited longest.
+func (r *Results[T]) put(item *T) {
+	if w := r.readers.first(); w != nil {
+		w.v.item, w.v.ok = *item, true
+		r.readers.serve(w)
+		return
+	}
+	if len(r.items) == cap(r.items) && r.head > len(r.items)/2 {
+		n := copy(r.items, r.items[r.head:]) // slide down instead of growing: what was handed out is no use
+		clear(r.items[n:])
+		r.items, r.head = r.items[:n], 0
+	}
+	r.items = append(r.items, *item)
+	r.wakeBatch()
+}
+
+func (r *Results[T]) wakeBatch() {
+	if r.waiting {
+		r.waiting = false
+		r.batch <- struct{}{}
+	}
+}
+
+func (r *Results[T]) pop() T {
+	item := r.items[r.head]
+	clear(r.items[r.head : r.head+1])
+	if r.head++; r.head == len(r.items) {
+		r.items, r.head = r.items[:0], 0
+	}
+	return item
+}
+
+// refill takes what fits from the writers that wait, the longest waiting first. Their items go in before those of any
+// later Put, so nothing overtakes, and a writer that is woken needs nothing more.
+func (r *Results[T]) refill() {
+	for w := r.writers.first(); w != nil; w = r.writers.first() {
+		for len(w.v) > 0 {
+			if r.stored() >= r.capacity && !r.lifted {
+				return
+			}
+			r.put(w.v[0])
+			w.v = w.v[1:]
+		}
+		r.writers.serve(w)
+	}
+}

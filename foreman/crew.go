@@ -1,0 +1,371 @@
+package foreman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Job is a task in a worker's hands.
+type Job[D, R any] struct {
+	// Task points to the task, with Index and Data set. A worker's job has room for a task and points there; an
+	// [Intake] fills that in, or puts a pointer of its own here, and then the outcome is written where it points.
+	Task *Task[D, R]
+	// Context is the task's own context. It must end when the crew's does. nil means the crew's.
+	Context context.Context
+	// Reply, if not nil, gets the task when it has ended, instead of the crew's outlet. It must not keep the pointer.
+	Reply func(*Task[D, R])
+
+	own Task[D, R]
+}
+
+// hold makes the job's own room hold the task.
+func (j *Job[D, R]) hold(t *Task[D, R]) {
+	j.own = *t
+	j.Task = &j.own
+}
+
+// An Intake is where the workers of a [Crew] get their jobs. Its methods are called from many goroutines at once.
+type Intake[D, R any] interface {
+	// Take waits for a job and fills in at least one and at most all of jobs. It returns how many, or 0 when there
+	// will never be another one, and soon after Abandon in any case. Each job is given out once.
+	Take(jobs []Job[D, R]) int
+	// Abandon ends the intake when the crew is ending early because of cause, which is also what those are told who
+	// offer further jobs. Takes that wait and later ones return 0, and each job that was accepted but not taken is
+	// passed to unfinished.
+	Abandon(cause error, unfinished func(*Job[D, R]))
+	// Counts returns how many jobs were accepted and how many of these were taken, as of one moment.
+	Counts() (accepted, taken int)
+}
+
+// An Outlet is where the workers of a [Crew] deliver tasks that have ended. Its methods are called from many goroutines
+// at once.
+type Outlet[D, R any] interface {
+	// Deliver takes over the tasks, which it must copy, and may wait for room until Lift.
+	Deliver(tasks []*Task[D, R])
+	// Lift says that the crew is ending: Deliver must not wait any more, and must still take everything.
+	Lift()
+	// Close follows the last Deliver.
+	Close()
+}
+
+// A Crew is up to [Plan.Workers] goroutines that take jobs from an [Intake], see each through its attempts, and deliver
+// it to an [Outlet]. It is the engine room below [Foreman] and below package penstock, for those who bring queues of
+// their own. NewCrew makes one; it works until its intake is exhausted, or until it is cancelled.
+//
+// A crew that nobody cancels ends when the intake has been closed with InputDone and has no more jobs. When its
+// context ends, or a run-level error occurs, it cancels the handlers, starts nothing new, turns what is pending into
+// Unfinished tasks and waits for the handlers to return. Either way Done closes when nothing runs any more.
+type Crew[D, R any] struct {
+	plan   *Plan[D, R]
+	parent context.Context
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	intake Intake[D, R]
+	outlet Outlet[D, R] // nil: tasks are worked on where they lie, and not delivered
+	watch  bool         // somebody may ask for Running
+
+	mu sync.Mutex
+	// Guarded by mu. parties counts who may still deliver something: each worker, the open input, and the watcher of
+	// the context. When only the watcher is left it is called off; the last to leave ends the crew.
+	parties   int
+	inputOpen bool
+	unwatch   func() bool
+	workers   []*worker[D, R]
+	failures  []error // run-level errors
+	cancelled error   // what Cancel was given
+	complete  bool    // the input came to its own end
+
+	failed    atomic.Int64 // failed tasks, towards the failure limit
+	abandoned atomic.Int64 // tasks that ended without ever being taken
+	cutOff    atomic.Bool  // some task was left unfinished
+	done      chan struct{}
+	err       error // set before done is closed
+	onEnd     func(Counters)
+}
+
+// CrewConfig says what a crew works on.
+type CrewConfig[D, R any] struct {
+	// Intake is where the jobs come from.
+	Intake Intake[D, R]
+	// Outlet is where the tasks go. nil leaves them where Job.Task points.
+	Outlet Outlet[D, R]
+	// Watch keeps the start of each task, for [Crew.Running].
+	Watch bool
+	// OnEnd is called once, when nothing runs any more and before Done closes.
+	OnEnd func(Counters)
+}
+
+// NewCrew starts a crew without workers yet. Start adds them. The crew ends early when ctx does.
+func (p *Plan[D, R]) NewCrew(ctx context.Context, c CrewConfig[D, R]) *Crew[D, R] {
+	crew := &Crew[D, R]{
+		plan: p, parent: ctx, intake: c.Intake, outlet: c.Outlet, watch: c.Watch, onEnd: c.OnEnd,
+		parties: 2, inputOpen: true, done: make(chan struct{}),
+	}
+	crew.ctx, crew.cancel = context.WithCancelCause(context.WithValue(ctx, attemptKey{}, 1))
+	p.log.runStarted(ctx, p.workers)
+	crew.mu.Lock() // a context that has ended already calls wind down at once
+	crew.unwatch = context.AfterFunc(crew.ctx, crew.windDown)
+	crew.mu.Unlock()
+	return crew
+}
+
+// Context is the crew's own context: it ends when the crew is cancelled or has ended.
+func (c *Crew[D, R]) Context() context.Context { return c.ctx }
+
+// Done is closed when nothing runs any more and everything was delivered.
+func (c *Crew[D, R]) Done() <-chan struct{} { return c.done }
+
+// Hire starts one more worker, with a first job if job is not nil, and reports whether it did: there are never more
+// than the plan's workers, and none is started once nobody is left to wait for it.
+func (c *Crew[D, R]) Hire(job *Job[D, R]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.workers) == c.plan.workers || c.parties == 0 {
+		return false
+	}
+	w := newWorker(c, len(c.workers))
+	if job != nil {
+		w.accept(job)
+	}
+	c.workers = append(c.workers, w)
+	c.parties++
+	go w.run()
+	return true
+}
+
+// Go runs f on a goroutine that the crew waits for, such as one that feeds the intake. It must be called before the
+// input is done.
+func (c *Crew[D, R]) Go(f func()) {
+	c.mu.Lock()
+	c.parties++
+	c.mu.Unlock()
+	go func() {
+		defer c.leave()
+		f()
+	}()
+}
+
+// InputDone says that the input has come to its own end: no more jobs will be accepted. The crew ends when those that
+// were have ended. Calling it again, or after the crew was cancelled, changes nothing.
+func (c *Crew[D, R]) InputDone() { c.closeInput(true) }
+
+func (c *Crew[D, R]) closeInput(complete bool) {
+	c.mu.Lock()
+	open := c.inputOpen
+	c.inputOpen = false
+	if open && complete && c.ctx.Err() == nil {
+		c.complete = true
+	}
+	c.mu.Unlock()
+	if open {
+		c.leave()
+	}
+}
+
+// Cancel ends the crew early. What is pending becomes Unfinished with this cause. That alone is no failure of the run:
+// only if it cut work off is cause the run's error.
+func (c *Crew[D, R]) Cancel(cause error) {
+	c.mu.Lock()
+	if c.cancelled == nil && c.ctx.Err() == nil {
+		c.cancelled = cause
+	}
+	c.mu.Unlock()
+	c.cancel(cause)
+}
+
+// Fail ends the crew early with a run-level error. Several are joined.
+func (c *Crew[D, R]) Fail(err error) {
+	c.mu.Lock()
+	c.failures = append(c.failures, err)
+	c.mu.Unlock()
+	c.cancel(err)
+}
+
+// Cause is why the crew is ending early: its run-level errors, what was given to Cancel, or the error and the cause of
+// the context it was made with. It is nil while the crew goes on, and after an end in due course.
+func (c *Crew[D, R]) Cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause()
+}
+
+func (c *Crew[D, R]) cause() error {
+	switch {
+	case len(c.failures) > 0:
+		return joined(c.failures)
+	case c.cancelled != nil:
+		return c.cancelled
+	default:
+		return ContextError(c.parent)
+	}
+}
+
+// verdict is the run's error. Work that was cut off, or an input that was, needs an explanation; a context that ends
+// when everything is done is no failure.
+func (c *Crew[D, R]) verdict() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.failures) == 0 && !c.cutOff.Load() && (c.complete || c.cancelled != nil) {
+		return nil
+	}
+	return c.cause()
+}
+
+// Err is the error of the run, once Done is closed: nil when everything was done, otherwise why it was not. Before that
+// it is nil.
+func (c *Crew[D, R]) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// Wait waits until the crew has ended and returns its error, or ctx's error when ctx ends first.
+func (c *Crew[D, R]) Wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ContextError(ctx)
+	}
+}
+
+// LimitStart applies the plan's start timeout: unless a job is accepted in time, or the input is done, the crew fails
+// with [ErrStartTimeout].
+func (c *Crew[D, R]) LimitStart() {
+	d := c.plan.startTimeout
+	if d <= 0 {
+		return
+	}
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		open := c.inputOpen
+		c.mu.Unlock()
+		if accepted, _ := c.intake.Counts(); accepted == 0 && open {
+			c.Fail(fmt.Errorf("%w: waited %v", ErrStartTimeout, d))
+		}
+	})
+	context.AfterFunc(c.ctx, func() { timer.Stop() })
+}
+
+// Counters is a consistent snapshot: every accepted task is counted exactly once.
+func (c *Crew[D, R]) Counters() Counters {
+	// Outcomes first, then what was taken, then what was accepted: each can only have grown since the one before, so
+	// no difference is negative. What went on in between is put down as pending, which keeps the sum.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var n Counters
+	abandoned := int(c.abandoned.Load())
+	for _, w := range c.workers {
+		w.tally.addTo(&n)
+	}
+	ended := n.Ended()
+	accepted, taken := c.intake.Counts()
+	n.Running = min(taken-ended, len(c.workers)*c.plan.batch)
+	n.Unfinished += abandoned
+	n.Pending = accepted - n.Ended() - n.Running
+	return n
+}
+
+// Running lists the tasks that workers hold now, the longest first. It needs CrewConfig.Watch.
+func (c *Crew[D, R]) Running() []RunningTask {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var tasks []RunningTask
+	for _, w := range c.workers {
+		if t, ok := w.holds(); ok {
+			tasks = append(tasks, t)
+		}
+	}
+	slices.SortFunc(tasks, func(a, b RunningTask) int { return int(b.For - a.For) })
+	return tasks
+}
+
+// windDown runs when the crew's context has ended: nobody waits for room any more, and what is pending is over.
+func (c *Crew[D, R]) windDown() {
+	if c.outlet != nil {
+		c.outlet.Lift()
+	}
+	err := c.unfinished(c.ctx, duringQueue, nil) // one for all
+	c.intake.Abandon(c.Cause(), func(job *Job[D, R]) { c.abandon(job, err) })
+	c.closeInput(false)
+	c.leave()
+}
+
+func (c *Crew[D, R]) abandon(job *Job[D, R], err error) {
+	c.abandoned.Add(1)
+	job.Task.Outcome, job.Task.Err = Unfinished, err
+	c.cutOff.Store(true)
+	c.plan.hooks.callApart(taskDone, hookCall{ctx: c.ctx, task: infoOf(job.Task)})
+	switch {
+	case job.Reply != nil:
+		job.Reply(job.Task)
+	case c.outlet != nil:
+		c.outlet.Deliver([]*Task[D, R]{job.Task})
+	}
+}
+
+// unfinished is the error of a task that was cut off because ctx ended.
+func (c *Crew[D, R]) unfinished(ctx context.Context, during string, last error) error {
+	return &UnfinishedError{During: during, Context: ctx.Err(), Cause: context.Cause(ctx), Err: last}
+}
+
+// countFailure counts a failed task and reports whether it is the one that reached the limit.
+func (c *Crew[D, R]) countFailure() bool {
+	return c.plan.failureLimit > 0 && c.failed.Add(1) == int64(c.plan.failureLimit)
+}
+
+// leave is called by each party when it is through. The last one ends the crew.
+func (c *Crew[D, R]) leave() {
+	c.mu.Lock()
+	c.parties--
+	if c.parties == 1 && c.unwatch != nil {
+		unwatch := c.unwatch
+		c.unwatch = nil
+		c.mu.Unlock()
+		if unwatch() { // the watcher will never run, so it leaves by proxy
+			c.leave()
+		}
+		return
+	}
+	last := c.parties == 0
+	c.mu.Unlock()
+	if last {
+		c.end()
+	}
+}
+
+// end runs once, when nobody is left who could deliver anything.
+func (c *Crew[D, R]) end() {
+	c.err = c.verdict()
+	counters := c.Counters()
+	c.plan.hooks.callApart(runEnded, hookCall{ctx: c.ctx, counters: counters, err: c.err})
+	c.plan.log.runEnded(c.ctx, counters, c.err)
+	if c.onEnd != nil {
+		c.onEnd(counters)
+	}
+	c.cancel(nil)
+	if c.outlet != nil {
+		c.outlet.Close()
+	}
+	close(c.done)
+}
+
+func joined(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,277 @@
+package foreman
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-go/penstock/ratelimiter"
+)
+
+// A worker takes jobs and sees each through its attempts, one after the other. All fields but tally and held are its
+// own goroutine's.
+type worker[D, R any] struct {
+	crew *Crew[D, R]
+	plan *Plan[D, R]
+	id   int
+
+	jobs []Job[D, R]   // the batch; jobs[:n] are filled, jobs[:at] have ended
+	out  []*Task[D, R] // those that have ended and are to be delivered
+	n    int
+	at   int
+
+	// What is under way, so that rescue knows what a panic or a Goexit has interrupted.
+	stage    stage
+	rescuing bool
+	ctx      context.Context    // of the task
+	endTime  context.CancelFunc // of the task timeout, if there is one
+	call     call               // the attempt
+	spent    int                // retries used up
+	req      ratelimiter.Request
+	limit    *TooManyFailuresError // reached with the task under way
+
+	tally tally
+	held  held
+}
+
+// A stage says whose code a worker is in.
+type stage uint8
+
+const (
+	inOurs stage = iota // nothing to rescue: a panic here is a bug and takes the process down
+	inLimiter
+	inHandler
+	inObserver
+	inHook
+	inKey
+	inCost
+	inRetry
+	inBackoff
+)
+
+func (s stage) callback() string {
+	return [...]string{inKey: "key", inCost: "cost", inRetry: "retry", inBackoff: "backoff"}[s]
+}
+
+func newWorker[D, R any](c *Crew[D, R], id int) *worker[D, R] {
+	w := &worker[D, R]{crew: c, plan: c.plan, id: id}
+	w.jobs = make([]Job[D, R], c.plan.batch)
+	w.out = make([]*Task[D, R], 0, c.plan.batch)
+	for i := range w.jobs {
+		w.jobs[i].Task = &w.jobs[i].own
+	}
+	return w
+}
+
+// accept gives a worker its first job before it starts.
+func (w *worker[D, R]) accept(job *Job[D, R]) {
+	w.jobs[0].hold(job.Task)
+	w.jobs[0].Context, w.jobs[0].Reply = job.Context, job.Reply
+	w.n = 1
+}
+
+// run is the goroutine of a worker. Each shift ends with the work, or with a panic that was dealt with.
+func (w *worker[D, R]) run() {
+	for !w.shift() {
+	}
+	w.crew.leave()
+}
+
+// shift works until there are no more jobs. One deferred call guards all of them, so a task pays nothing for it.
+func (w *worker[D, R]) shift() (over bool) {
+	defer w.rescue()
+	for {
+		for ; w.at < w.n; w.at++ {
+			w.work(&w.jobs[w.at])
+		}
+		w.handOver()
+		w.n, w.at = w.crew.intake.Take(w.jobs), 0
+		if w.n == 0 {
+			return true
+		}
+	}
+}
+
+// work sees one task to its end.
+func (w *worker[D, R]) work(job *Job[D, R]) {
+	if w.crew.watch {
+		w.held.set(job.Task.Index, job.Task.id)
+	}
+	w.attempts(job)
+	w.account(job)
+	w.letGo(job)
+}
+
+// account counts a task that has its outcome, and tells the hooks.
+func (w *worker[D, R]) account(job *Job[D, R]) {
+	t := job.Task
+	w.tally.count(t.Outcome)
+	switch t.Outcome {
+	case Unfinished:
+		w.crew.cutOff.Store(true)
+	case Failed:
+		if w.crew.countFailure() {
+			w.limit = &TooManyFailuresError{Limit: w.plan.failureLimit, Task: t.ID(), Err: t.Err}
+		}
+	}
+	if w.plan.hooks.has[taskDone] {
+		w.tell(taskDone, &hookCall{ctx: w.crew.ctx, task: infoOf(t)})
+	}
+}
+
+// tell calls hooks.
+func (w *worker[D, R]) tell(k hookKind, c *hookCall) {
+	if w.rescuing { // a deferred call has nobody behind it to rescue it once more
+		w.plan.hooks.callApart(k, *c)
+		return
+	}
+	w.stage = inHook
+	w.plan.hooks.call(k, c)
+	w.stage = inOurs
+}
+
+// letGo sets a task that is over and done with out for delivery, or gives it to the one who waits for it.
+func (w *worker[D, R]) letGo(job *Job[D, R]) {
+	if w.crew.watch {
+		w.held.clear()
+	}
+	if job.Reply != nil {
+		job.Reply(job.Task)
+		job.Reply, job.Context = nil, nil
+		*job.Task = Task[D, R]{}
+	} else if w.crew.outlet != nil {
+		w.out = append(w.out, job.Task)
+	}
+	if w.limit != nil {
+		w.limitReached()
+	}
+}
+
+// limitReached publishes the task that reached the failure limit, and what ended before it, and then ends the run. It
+// must not wait for a reader, so the bound goes first: the run is over anyway.
+func (w *worker[D, R]) limitReached() {
+	err := w.limit
+	w.limit = nil
+	if w.crew.outlet != nil {
+		w.crew.outlet.Lift()
+	}
+	w.handOver()
+	w.crew.Fail(err)
+}
+
+// handOver delivers what has ended and forgets it: a worker that waits keeps no item alive.
+func (w *worker[D, R]) handOver() {
+	if len(w.out) == 0 {
+		return
+	}
+	w.crew.outlet.Deliver(w.out)
+	for i, t := range w.out {
+		*t = Task[D, R]{}
+		w.out[i] = nil
+	}
+	w.out = w.out[:0]
+}
+
+// rescue is deferred by shift. When the user's code panicked or called Goexit it ends the task that was under way, and
+// the worker goes on: after a panic on this goroutine, after a Goexit, which cannot be stopped, on a new one.
+func (w *worker[D, R]) rescue() {
+	stage := w.stage
+	if stage == inOurs {
+		return
+	}
+	w.stage = inOurs
+	var err error = ErrGoexit
+	v := recover()
+	if v != nil {
+		err = newPanicError(v)
+	}
+	w.rescuing = true
+	w.interrupted(&w.jobs[w.at], stage, err)
+	w.rescuing = false
+	w.at++
+	if v == nil {
+		go w.run()
+	}
+}
+
+// interrupted gives the task its outcome after the user's code did not return.
+func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
+	t := job.Task
+	if t.Outcome != 0 { // a TaskDone hook ended the goroutine: the task is over and counted
+		w.letGo(job)
+		return
+	}
+	switch stage {
+	case inHandler:
+		w.endAttempt(t, err)
+		w.fail(t, err)
+	case inObserver: // the attempt was over
+		w.crew.Fail(&LimiterError{Task: t.ID(), Err: err})
+		w.call.end()
+		w.over(t, w.call.err)
+	case inHook:
+		w.fail(t, err)
+	case inLimiter:
+		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
+	default:
+		w.breakDown(t, &CallbackError{Callback: stage.callback(), Task: t.ID(), Err: err}, duringHandler)
+	}
+	w.endTask()
+	w.account(job)
+	w.letGo(job)
+}
+
+// tally counts what became of one worker's tasks. Only the worker writes, anyone reads.
+type tally struct {
+	outcomes [Unfinished + 1]atomic.Int64
+	retries  atomic.Int64
+}
+
+func (t *tally) count(o Outcome) {
+	c := &t.outcomes[o]
+	c.Store(c.Load() + 1)
+}
+
+func (t *tally) addTo(n *Counters) {
+	n.Succeeded += int(t.outcomes[Succeeded].Load())
+	n.Failed += int(t.outcomes[Failed].Load())
+	n.Shed += int(t.outcomes[Shed].Load())
+	n.Unfinished += int(t.outcomes[Unfinished].Load())
+	n.Retries += int(t.retries.Load())
+}
+
+// held is the task that a worker holds, for those who ask what is still running.
+type held struct {
+	mu    sync.Mutex
+	index int
+	id    string
+	since time.Time // zero: none
+}
+
+func (h *held) set(index int, id string) {
+	now := time.Now()
+	h.mu.Lock()
+	h.index, h.id, h.since = index, id, now
+	h.mu.Unlock()
+}
+
+func (h *held) clear() {
+	h.mu.Lock()
+	h.id, h.since = "", time.Time{}
+	h.mu.Unlock()
+}
+
+func (w *worker[D, R]) holds() (RunningTask, bool) {
+	h := &w.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return RunningTask{}, false
+	}
+	return RunningTask{Index: h.index, ID: taskID(h.id, h.index), For: time.Since(h.since)}, true
+}
+
+func infoOf[D, R any](t *Task[D, R]) TaskInfo {
+	return TaskInfo{Index: t.Index, Outcome: t.Outcome, Attempts: t.Attempts, Err: t.Err, id: t.id}
+}
