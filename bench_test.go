@@ -164,7 +164,9 @@ func BenchmarkStream(b *testing.B) {
 			return penstock.FromChan(ch)
 		})
 	})
-	b.Run("SliceBatch64", func(b *testing.B) { stream(b, newEngine(b, penstock.WithBatch(64), penstock.WithResultCapacity(64)), slice) })
+	b.Run("SliceBatch64", func(b *testing.B) {
+		stream(b, newEngine(b, penstock.WithBatch(64), penstock.WithResultCapacity(64)), slice)
+	})
 	b.Run("Ordered", func(b *testing.B) {
 		e := newEngine(b)
 		perItem(b, benchItems, func() {

@@ -44,8 +44,8 @@ func New[TData, TResult any](handler func(ctx context.Context, data TData) (TRes
 //
 // It needs no queues: workers claim items by index and write the outcome where it belongs.
 func (e *Engine[D, R]) ProcessAll(ctx context.Context, items []D) ([]Task[D, R], error) {
-	tasks := make([]Task[D, R], len(items))
-	crew := e.claim(ctx, &claims[D, R]{items: items, places: tasks}, nil)
+	tasks := make(places[D, R], len(items))
+	crew := e.claim(ctx, &claims[D, R]{items: items, places: tasks}, tasks)
 	<-crew.Done()
 	return tasks, crew.Err()
 }
@@ -162,14 +162,14 @@ func (e *Engine[D, R]) Counters() Counters {
 	return sum
 }
 
-// newCrew starts a run and keeps account of it.
+// newCrew makes the crew of a run and keeps account of it. It still has to be started.
 func (e *Engine[D, R]) newCrew(ctx context.Context, intake foreman.Intake[D, R], outlet foreman.Outlet[D, R], watch bool) *foreman.Crew[D, R] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var crew *foreman.Crew[D, R]
 	crew = e.plan.NewCrew(ctx, foreman.CrewConfig[D, R]{
 		Intake: intake, Outlet: outlet, Watch: watch,
-		OnEnd: func(c Counters) { // cannot come before newCrew has unlocked: the input is still open
+		OnEnd: func(c Counters) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.ended = e.ended.Plus(c)

@@ -12,9 +12,9 @@ import (
 func (e *Engine[D, R]) receive(ctx context.Context, ch <-chan D, outlet foreman.Outlet[D, R], window *buffering.Window[Task[D, R]]) *foreman.Crew[D, R] {
 	r := &receiver[D, R]{ch: ch, window: window, turn: make(chan int, 1), hired: 1, workers: e.plan.Workers()}
 	r.crew = e.newCrew(ctx, r, outlet, false)
-	r.crew.LimitStart()
 	r.turn <- 0
 	r.crew.Hire(nil)
+	r.crew.Start()
 	return r.crew
 }
 

@@ -15,8 +15,8 @@ func (e *Engine[D, R]) produce(ctx context.Context, f func(context.Context, func
 	p := &producer[D, R]{engine: e, inbox: inbox.Inbox, window: window}
 	p.crew = e.newCrew(ctx, inbox, outlet, false)
 	inbox.Open(p.crew)
-	p.crew.LimitStart()
 	p.crew.Go(func() { p.run(f) })
+	p.crew.Start()
 	return p.crew
 }
 

@@ -13,27 +13,31 @@ import (
 func (e *Engine[D, R]) claim(ctx context.Context, c *claims[D, R], outlet foreman.Outlet[D, R]) *foreman.Crew[D, R] {
 	crew := e.newCrew(ctx, c, outlet, false)
 	c.shares, c.exhausted = e.plan.Workers(), crew.InputDone
+	c.part = max(1, e.window()/e.plan.Workers())
 	if len(c.items) == 0 {
 		crew.InputDone()
-		return crew
 	}
 	for range min(len(c.items), e.plan.Workers()) {
 		crew.Hire(nil)
 	}
+	crew.Start()
 	return crew
 }
 
 // claims is the intake over a slice: workers claim items by counting up, and that is all the queue there is.
 type claims[D, R any] struct {
 	items     []D
-	places    []Task[D, R] // if set, the tasks live here, each at its index, and every item counts as accepted
+	places    places[D, R] // if set, every item counts as accepted from the start, and has its outcome here
 	window    *buffering.Window[Task[D, R]]
+	part      int // of the window, at most, for one worker
 	shares    int
 	exhausted func()
 
 	// next is how many items were claimed, or more, as each claim beyond the end counts on. It is negative once the
 	// intake was abandoned; claimed is then how many were claimed before.
+	_       [128]byte // every claim writes next: keep what is only read off its cache line
 	next    atomic.Int64
+	_       [128]byte
 	claimed atomic.Int64
 }
 
@@ -43,7 +47,7 @@ func (c *claims[D, R]) Take(jobs []foreman.Job[D, R]) int {
 		n = c.share(n)
 	}
 	if c.window != nil {
-		if n = c.window.Enter(n); n == 0 {
+		if n = c.window.Enter(min(n, c.part)); n == 0 {
 			return 0
 		}
 	}
@@ -57,9 +61,6 @@ func (c *claims[D, R]) Take(jobs []foreman.Job[D, R]) int {
 		n = len(c.items) - first
 	}
 	for i := range jobs[:n] {
-		if c.places != nil {
-			jobs[i].Task = &c.places[first+i]
-		}
 		t := jobs[i].Task
 		t.Index, t.Data = first+i, c.items[first+i]
 	}
@@ -92,8 +93,7 @@ func (c *claims[D, R]) Abandon(_ error, unfinished func(*foreman.Job[D, R])) {
 		c.window.Shut()
 	}
 	for i := int(c.claimed.Load()); i < len(c.places); i++ {
-		c.places[i].Index, c.places[i].Data = i, c.items[i]
-		unfinished(&foreman.Job[D, R]{Task: &c.places[i]})
+		unfinished(&foreman.Job[D, R]{Task: &Task[D, R]{Index: i, Data: c.items[i]}})
 	}
 }
 

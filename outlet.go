@@ -6,6 +6,18 @@ import (
 	"github.com/penstock-go/penstock/buffering"
 )
 
+// places is an outlet with a place for each task. Every index is delivered once, so nobody shares a place.
+type places[D, R any] []Task[D, R]
+
+func (p places[D, R]) Deliver(tasks []*Task[D, R]) {
+	for _, t := range tasks {
+		p[t.Index] = *t
+	}
+}
+
+func (places[D, R]) Lift()  {}
+func (places[D, R]) Close() {}
+
 // taskList is an outlet that keeps everything, each task at its index.
 type taskList[D, R any] struct {
 	mu    sync.Mutex

@@ -28,7 +28,7 @@ func (e *Engine[D, R]) Start(ctx context.Context) *Run[D, R] {
 	r := &Run[D, R]{engine: e, inbox: e.plan.NewInbox(true), outbox: e.plan.NewOutbox()}
 	r.crew = e.newCrew(ctx, r.inbox, r.outbox, true)
 	r.inbox.Open(r.crew)
-	r.crew.LimitStart()
+	r.crew.Start()
 	return r
 }
 
@@ -60,6 +60,9 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 	if ctx.Err() != nil {
 		return "", foreman.ContextError(ctx)
 	}
+	if err := r.crew.Cause(); err != nil { // sooner than the inbox hears of it
+		return "", err
+	}
 	var s submission
 	for _, o := range opts {
 		o(&s)
@@ -72,9 +75,6 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 	task := Task[D, R]{Data: data}.WithID(s.id)
 	task.Index, err = r.inbox.Add(ctx, task, priority, own, reply)
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = foreman.ContextError(ctx)
-		}
 		return "", err
 	}
 	return task.ID(), nil

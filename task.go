@@ -38,6 +38,6 @@ type Attempt = foreman.Attempt
 // TaskInfo tells a hook how a task ended.
 type TaskInfo = foreman.TaskInfo
 
-// AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. It is 0
-// for a context that does not come from a handler call.
+// AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. For other
+// contexts of a run it is 1, and for one that does not come from a run 0.
 func AttemptNumber(ctx context.Context) int { return foreman.AttemptNumber(ctx) }

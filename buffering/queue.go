@@ -49,7 +49,7 @@ type taker[T any] struct {
 	ok  bool
 }
 
-// NewQueue makes a queue for at most capacity stored items. accept, if it is not nil, is called for each item when it is
+// NewQueue makes a queue for at most capacity stored items; capacity is at least 1. accept, if it is not nil, is called for each item when it is
 // accepted, with its number, from 0; it must be quick and must not call the queue.
 func NewQueue[T any](capacity int, accept func(item *T, n int)) *Queue[T] {
 	return &Queue[T]{capacity: capacity, accept: accept, refusal: ErrClosed}
@@ -62,13 +62,13 @@ func NewQueue[T any](capacity int, accept func(item *T, n int)) *Queue[T] {
 func (q *Queue[T]) Recruit(n int, start func(item T)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.recruits, q.recruit = n, start
-	for q.recruits > 0 && q.stored() > 0 {
-		q.recruits--
+	for n > 0 && q.stored() > 0 {
+		n--
 		q.taken++
 		start(q.pop())
 		q.admit()
 	}
+	q.recruits, q.recruit = n, start
 }
 
 // Push adds an item. When the queue is full it waits for room, first come, first served, until ctx ends. The error is
@@ -117,7 +117,7 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
 }
 
 // Take waits for an item and moves between one and len(dst) items into dst, but not more than its fair share of what
-// is there among shares takers. It returns how many, or 0 when the queue is closed and empty, or abandoned.
+// is there among shares takers. There must be room in dst, and shares must be at least 1. It returns how many, or 0 when the queue is closed and empty, or abandoned.
 func (q *Queue[T]) Take(dst []T, shares int) int {
 	q.mu.Lock()
 	if n := q.stored(); n > 0 {
@@ -174,11 +174,13 @@ func (q *Queue[T]) close(err error) {
 }
 
 // Abandon closes the queue and hands every stored item to each, in the order they would have been taken. Later pushes
-// are refused with err, also after a Close.
+// are refused with err, also after a Close, or with what Close said when err is nil.
 func (q *Queue[T]) Abandon(err error, each func(item T)) {
 	q.mu.Lock()
 	q.close(err)
-	q.refusal = err
+	if err != nil {
+		q.refusal = err
+	}
 	left := make([]T, 0, q.stored())
 	for q.stored() > 0 {
 		left = append(left, q.pop())

@@ -30,7 +30,7 @@ type read[T any] struct {
 	ok   bool
 }
 
-// NewResults makes a buffer for at most capacity items.
+// NewResults makes a buffer for at most capacity items; capacity is at least 1.
 func NewResults[T any](capacity int) *Results[T] {
 	return &Results[T]{capacity: capacity, batch: make(chan struct{}, 1)}
 }

@@ -74,7 +74,7 @@ func (w *worker[D, R]) request(t *Task[D, R]) {
 // admitted waits for the limiter and reports whether an attempt may start. If not, the task has its outcome.
 func (w *worker[D, R]) admitted(job *Job[D, R]) bool {
 	t := job.Task
-	if w.ctx.Err() != nil || job.Context != nil && w.crew.ctx.Err() != nil {
+	if w.ctx.Err() != nil || w.ctx != w.crew.ctx && w.crew.ctx.Err() != nil {
 		w.cut(t, duringQueue)
 		return false
 	}
@@ -90,7 +90,7 @@ func (w *worker[D, R]) admitted(job *Job[D, R]) bool {
 		w.refused(job, err)
 		return false
 	}
-	if w.ctx.Err() != nil { // granted, but too late to start anything: give the grant back if the limiter takes it
+	if w.ctx.Err() != nil || w.crew.ctx.Err() != nil { // granted, but too late to start anything: give the grant back if the limiter takes it
 		w.refund()
 		w.cut(t, duringLimiter)
 		return false
@@ -121,12 +121,14 @@ func (w *worker[D, R]) refund() {
 // request's or a context's decides between the run, the task and the deadline.
 func (w *worker[D, R]) refused(job *Job[D, R], err error) {
 	t := job.Task
+	w.stage = inLimiter // the error's methods are the limiter's code
+	defer func() { w.stage = inOurs }()
 	var excess *ratelimiter.ExcessError
 	switch {
-	case w.ctx.Err() != nil:
+	case w.ctx.Err() != nil || w.crew.ctx.Err() != nil:
 		w.cut(t, duringLimiter)
 	case w.plan.try != nil && errors.As(err, &excess):
-		t.Outcome, t.Err = Shed, &ShedError{Task: t.ID(), MaxWait: w.plan.maxWait, Err: excess}
+		t.Outcome, t.Err = Shed, &ShedError{Task: t.ID(), MaxWait: w.plan.maxWait, Err: excess, Last: t.Err}
 	case errors.Is(err, ratelimiter.ErrNeverGranted):
 		w.fail(t, err)
 	case errors.Is(err, context.DeadlineExceeded) && hasDeadline(w.ctx):
@@ -170,12 +172,12 @@ func (w *worker[D, R]) attempt(job *Job[D, R]) error {
 	}
 	w.stage = inHandler
 	result, err := w.plan.handler(ctx, t.Data)
-	w.stage = inOurs
 	if err == nil {
 		t.Result = result
 	} else {
-		err = w.classify(t, err)
+		err = w.classify(t, err) // asks the error, whose methods are the handler's code too
 	}
+	w.stage = inOurs
 	w.endAttempt(t, err)
 	return err
 }
@@ -207,9 +209,12 @@ func (w *worker[D, R]) endAttempt(t *Task[D, R], err error) {
 }
 
 func (w *worker[D, R]) reportAttempt(t *Task[D, R], err error) {
-	a := w.event(t, time.Since(w.call.began))
-	if err != nil && (w.ctx.Err() == nil || w.timedOut()) {
+	w.call.elapsed = time.Since(w.call.began)
+	a := w.event(t, w.call.elapsed)
+	if err != nil && w.plan.log.l != nil && !w.gone() {
+		w.stage, w.hook = inHook, attemptEnded
 		w.plan.log.attemptFailed(w.call.ctx, a, err)
+		w.stage = inOurs
 	}
 	if w.plan.hooks.has[attemptEnded] {
 		w.tell(attemptEnded, &hookCall{ctx: w.call.ctx, attempt: a, err: err})
@@ -218,22 +223,26 @@ func (w *worker[D, R]) reportAttempt(t *Task[D, R], err error) {
 
 // observe tells the limiter how the attempt ended, with a Retry-After that is already capped.
 func (w *worker[D, R]) observe(t *Task[D, R], err error) {
-	told := err
-	if asked, ok := retry.RetryAfter(err); ok {
-		if capped, _ := w.plan.retry.Hint(err); capped < asked {
-			told = retry.After(err, capped)
-		}
-	}
 	if w.rescuing {
-		if failure := apart(func() { w.plan.observer.Observe(w.req, told) }); failure != nil {
+		if failure := apart(func() { w.plan.observer.Observe(w.req, w.capped(err)) }); failure != nil {
 			w.crew.Fail(&LimiterError{Task: t.ID(), Err: failure})
 		}
 		return
 	}
 	w.call.err = err
 	w.stage = inObserver
-	w.plan.observer.Observe(w.req, told)
+	w.plan.observer.Observe(w.req, w.capped(err))
 	w.stage = inOurs
+}
+
+// capped is err with a Retry-After no longer than the policy's cap.
+func (w *worker[D, R]) capped(err error) error {
+	if asked, ok := retry.RetryAfter(err); ok {
+		if limit, _ := w.plan.retry.Hint(err); limit < asked {
+			return retry.After(err, limit)
+		}
+	}
+	return err
 }
 
 func (w *worker[D, R]) event(t *Task[D, R], elapsed time.Duration) Attempt {
@@ -244,11 +253,11 @@ func (w *worker[D, R]) event(t *Task[D, R], elapsed time.Duration) Attempt {
 // when that is another than a failure with err.
 func (w *worker[D, R]) again(t *Task[D, R], err error) bool {
 	t.Err = err
-	if w.ctx.Err() != nil && !w.timedOut() {
+	if w.gone() {
 		w.cut(t, duringHandler)
 		return false
 	}
-	if !w.mayRetry(err) {
+	if w.timedOut() || !w.mayRetry(err) {
 		return false
 	}
 	w.stage = inBackoff
@@ -286,11 +295,19 @@ func (w *worker[D, R]) mayRetry(err error) bool {
 
 func (w *worker[D, R]) announce(t *Task[D, R], err error, delay time.Duration) {
 	if w.plan.log.l != nil {
-		w.plan.log.retryScheduled(w.ctx, w.event(t, 0), delay)
+		w.stage, w.hook = inHook, retryScheduled
+		w.plan.log.retryScheduled(w.ctx, w.event(t, w.call.elapsed), delay)
+		w.stage = inOurs
 	}
 	if w.plan.hooks.has[retryScheduled] {
-		w.tell(retryScheduled, &hookCall{ctx: w.ctx, attempt: w.event(t, 0), err: err, delay: delay})
+		w.tell(retryScheduled, &hookCall{ctx: w.ctx, attempt: w.event(t, w.call.elapsed), err: err, delay: delay})
 	}
+}
+
+// gone reports whether nobody wants the task any more: the run has ended, or the one who waits for it gave up. A task's
+// own context may hear of the run's end a moment later than the run's.
+func (w *worker[D, R]) gone() bool {
+	return (w.ctx.Err() != nil || w.crew.ctx.Err() != nil) && !w.timedOut()
 }
 
 // timedOut reports whether it was the task timeout that ended the task's context.
@@ -303,8 +320,8 @@ func (w *worker[D, R]) timedOut() bool {
 func (w *worker[D, R]) cut(t *Task[D, R], during string) {
 	last := t.Err
 	if w.timedOut() {
-		if t.Attempts > 0 && during == duringQueue {
-			during = duringBackoff
+		if during == duringQueue { // it struck between two waits
+			during = duringLimiter
 		}
 		w.fail(t, &TimeoutError{Task: t.ID(), Scope: "task", Limit: w.plan.taskTimeout, During: during, Err: last})
 		return

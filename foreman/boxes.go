@@ -34,7 +34,11 @@ func (b *Inbox[D, R]) Open(c *Crew[D, R]) {
 // Add accepts a task and returns its number, or returns an error and has not accepted it. It waits for room, first come,
 // first served, until ctx ends. own and reply are the Context and Reply of its job and may be nil.
 func (b *Inbox[D, R]) Add(ctx context.Context, t Task[D, R], priority int, own context.Context, reply func(*Task[D, R])) (number int, err error) {
-	return b.queue.Push(ctx, Job[D, R]{own: t, Context: own, Reply: reply}, priority)
+	number, err = b.queue.Push(ctx, Job[D, R]{own: t, Context: own, Reply: reply}, priority)
+	if err != nil && err == ctx.Err() {
+		err = ContextError(ctx)
+	}
+	return number, err
 }
 
 // Close refuses further tasks with this error. What was accepted is still worked on.

@@ -15,8 +15,8 @@ var (
 
 type attemptKey struct{}
 
-// AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. It is 0
-// for a context that does not come from a handler call.
+// AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. For other
+// contexts of a run it is 1, and for one that does not come from a run 0.
 func AttemptNumber(ctx context.Context) int {
 	n, _ := ctx.Value(attemptKey{}).(int)
 	return n
@@ -28,6 +28,8 @@ type call struct {
 	cancel context.CancelFunc // of the timeout, if there is one
 	began  time.Time
 	err    error // what it came to, while the limiter is told
+
+	elapsed time.Duration
 }
 
 // begin makes the context. marked says that ctx says already that it is the first attempt.

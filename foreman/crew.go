@@ -70,15 +70,16 @@ type Crew[D, R any] struct {
 	watch  bool         // somebody may ask for Running
 
 	mu sync.Mutex
-	// Guarded by mu. parties counts who may still deliver something: each worker, the open input, and the watcher of
-	// the context. When only the watcher is left it is called off; the last to leave ends the crew.
-	parties   int
-	inputOpen bool
-	unwatch   func() bool
-	workers   []*worker[D, R]
-	failures  []error // run-level errors
-	cancelled error   // what Cancel was given
-	complete  bool    // the input came to its own end
+	// Guarded by mu. parties counts who may still deliver something: each worker, the open input, what Go started, and
+	// the watcher of the context. When only the watcher is left it is called off; the last to leave ends the crew.
+	parties    int
+	inputOpen  bool
+	unwatch    func() bool
+	workers    []*worker[D, R]
+	failures   []error // run-level errors
+	failedLate bool    // the first of them came when the crew was ending already
+	cancelled  error   // what Cancel was given, if nothing had ended the crew before
+	complete   bool    // the input came to its own end
 
 	failed    atomic.Int64 // failed tasks, towards the failure limit
 	abandoned atomic.Int64 // tasks that ended without ever being taken
@@ -100,18 +101,29 @@ type CrewConfig[D, R any] struct {
 	OnEnd func(Counters)
 }
 
-// NewCrew starts a crew without workers yet. Start adds them. The crew ends early when ctx does.
+// NewCrew makes a crew. Hire and Go may be called at once, but it does not end before Start was called. It ends early when
+// ctx does.
 func (p *Plan[D, R]) NewCrew(ctx context.Context, c CrewConfig[D, R]) *Crew[D, R] {
 	crew := &Crew[D, R]{
 		plan: p, parent: ctx, intake: c.Intake, outlet: c.Outlet, watch: c.Watch, onEnd: c.OnEnd,
 		parties: 2, inputOpen: true, done: make(chan struct{}),
 	}
 	crew.ctx, crew.cancel = context.WithCancelCause(context.WithValue(ctx, attemptKey{}, 1))
-	p.log.runStarted(ctx, p.workers)
-	crew.mu.Lock() // a context that has ended already calls wind down at once
-	crew.unwatch = context.AfterFunc(crew.ctx, crew.windDown)
-	crew.mu.Unlock()
 	return crew
+}
+
+// Start says that the crew is set up: from now on its context is watched, the start timeout runs, and the crew ends when
+// its work does. It must be called once.
+func (c *Crew[D, R]) Start() {
+	c.plan.log.runStarted(c.ctx, c.plan.workers)
+	c.limitStart()
+	c.mu.Lock()
+	c.unwatch = context.AfterFunc(c.ctx, c.windDown)
+	alone := c.parties == 1
+	c.mu.Unlock()
+	if alone {
+		c.callOff()
+	}
 }
 
 // Context is the crew's own context: it ends when the crew is cancelled or has ended.
@@ -158,7 +170,7 @@ func (c *Crew[D, R]) closeInput(complete bool) {
 	c.mu.Lock()
 	open := c.inputOpen
 	c.inputOpen = false
-	if open && complete && c.ctx.Err() == nil {
+	if open && complete && c.ctx.Err() == nil && c.parent.Err() == nil { // a source may hear of the parent's end first
 		c.complete = true
 	}
 	c.mu.Unlock()
@@ -171,24 +183,30 @@ func (c *Crew[D, R]) closeInput(complete bool) {
 // only if it cut work off is cause the run's error.
 func (c *Crew[D, R]) Cancel(cause error) {
 	c.mu.Lock()
-	if c.cancelled == nil && c.ctx.Err() == nil {
+	if c.ctx.Err() == nil {
 		c.cancelled = cause
+		c.cancel(cause)
 	}
 	c.mu.Unlock()
-	c.cancel(cause)
 }
 
 // Fail ends the crew early with a run-level error. Several are joined.
 func (c *Crew[D, R]) Fail(err error) {
 	c.mu.Lock()
+	if len(c.failures) == 0 {
+		c.failedLate = c.ctx.Err() != nil
+	}
 	c.failures = append(c.failures, err)
+	c.cancel(err) // within the lock, so that of Fail and Cancel one is first
 	c.mu.Unlock()
-	c.cancel(err)
 }
 
 // Cause is why the crew is ending early: its run-level errors, what was given to Cancel, or the error and the cause of
-// the context it was made with. It is nil while the crew goes on, and after an end in due course.
+// the context it was made with, whichever came first. It is nil while the crew goes on, and after an end in due course.
 func (c *Crew[D, R]) Cause() error {
+	if c.ctx.Err() == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cause()
@@ -196,12 +214,17 @@ func (c *Crew[D, R]) Cause() error {
 
 func (c *Crew[D, R]) cause() error {
 	switch {
-	case len(c.failures) > 0:
-		return joined(c.failures)
 	case c.cancelled != nil:
 		return c.cancelled
-	default:
+	case len(c.failures) == 0:
+		if c.complete && !c.cutOff.Load() {
+			return nil
+		}
 		return ContextError(c.parent)
+	case c.failedLate: // such as a source that failed when it was told to stop
+		return errors.Join(append([]error{ContextError(c.parent)}, c.failures...)...)
+	default:
+		return joined(c.failures)
 	}
 }
 
@@ -210,7 +233,7 @@ func (c *Crew[D, R]) cause() error {
 func (c *Crew[D, R]) verdict() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.failures) == 0 && !c.cutOff.Load() && (c.complete || c.cancelled != nil) {
+	if c.cancelled != nil && !c.cutOff.Load() {
 		return nil
 	}
 	return c.cause()
@@ -242,9 +265,9 @@ func (c *Crew[D, R]) Wait(ctx context.Context) error {
 	}
 }
 
-// LimitStart applies the plan's start timeout: unless a job is accepted in time, or the input is done, the crew fails
+// limitStart applies the plan's start timeout: unless a job is accepted in time, or the input is done, the crew fails
 // with [ErrStartTimeout].
-func (c *Crew[D, R]) LimitStart() {
+func (c *Crew[D, R]) limitStart() {
 	d := c.plan.startTimeout
 	if d <= 0 {
 		return
@@ -264,16 +287,18 @@ func (c *Crew[D, R]) LimitStart() {
 func (c *Crew[D, R]) Counters() Counters {
 	// Outcomes first, then what was taken, then what was accepted: each can only have grown since the one before, so
 	// no difference is negative. What went on in between is put down as pending, which keeps the sum.
+	// The lock is not held over Counts: an intake hires workers with its own lock held.
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	workers := c.workers
+	c.mu.Unlock()
 	var n Counters
 	abandoned := int(c.abandoned.Load())
-	for _, w := range c.workers {
+	for _, w := range workers {
 		w.tally.addTo(&n)
 	}
 	ended := n.Ended()
 	accepted, taken := c.intake.Counts()
-	n.Running = min(taken-ended, len(c.workers)*c.plan.batch)
+	n.Running = min(taken-ended, c.plan.workers)
 	n.Unfinished += abandoned
 	n.Pending = accepted - n.Ended() - n.Running
 	return n
@@ -331,19 +356,24 @@ func (c *Crew[D, R]) countFailure() bool {
 func (c *Crew[D, R]) leave() {
 	c.mu.Lock()
 	c.parties--
-	if c.parties == 1 && c.unwatch != nil {
-		unwatch := c.unwatch
-		c.unwatch = nil
-		c.mu.Unlock()
-		if unwatch() { // the watcher will never run, so it leaves by proxy
-			c.leave()
-		}
-		return
-	}
-	last := c.parties == 0
+	left, watched := c.parties, c.unwatch != nil
 	c.mu.Unlock()
-	if last {
+	switch {
+	case left == 0:
 		c.end()
+	case left == 1 && watched:
+		c.callOff()
+	}
+}
+
+// callOff makes the watcher leave, when nobody else is left or only the watcher itself is at work.
+func (c *Crew[D, R]) callOff() {
+	c.mu.Lock()
+	unwatch := c.unwatch
+	c.unwatch = nil
+	c.mu.Unlock()
+	if unwatch != nil && unwatch() { // it will never run, so it leaves by proxy
+		c.leave()
 	}
 }
 

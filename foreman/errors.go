@@ -38,7 +38,7 @@ type TimeoutError struct {
 	Scope string
 	// Limit is the timeout as it was set.
 	Limit time.Duration
-	// During says what the task was doing: "handler", "limiter" or "backoff".
+	// During says what the task was doing: "handler", "limiter" or "backoff"; an attempt is always in its handler.
 	During string
 	// Err is what the handler returned last, or nil when it was never called.
 	Err error
@@ -145,15 +145,18 @@ type ShedError struct {
 	MaxWait time.Duration
 	// Err is the limiter's refusal. It names the limit and its scope and says when a grant would have come.
 	Err *ratelimiter.ExcessError
+	// Last is what the handler returned last, or nil when it was never called.
+	Last error
 }
 
 // Error starts with "rate_limit:" and names the limit.
 func (e *ShedError) Error() string {
-	return "rate_limit: " + strings.TrimPrefix(e.Err.Error(), "rate_limit: ") + ": task " + e.Task + " was shed"
+	s := "rate_limit: " + strings.TrimPrefix(e.Err.Error(), "rate_limit: ") + ": task " + e.Task + " was shed"
+	return withLast(s, e.Last)
 }
 
-// Unwrap gives the limiter's refusal.
-func (e *ShedError) Unwrap() error { return e.Err }
+// Unwrap gives the limiter's refusal and the handler's last error.
+func (e *ShedError) Unwrap() []error { return compact(e.Err, e.Last) }
 
 // A LimiterError ends a run: its limiter failed by itself, neither because a context ended nor because of one request.
 type LimiterError struct {

@@ -16,7 +16,7 @@ type Foreman[D, R any] struct {
 	plan *Plan[D, R]
 
 	mu  sync.Mutex
-	job *job[D, R] // the current run, started or not
+	job job[D, R] // the current run, started or not
 }
 
 type job[D, R any] struct {
@@ -36,11 +36,11 @@ func New[D, R any](handler func(ctx context.Context, data D) (R, error), workers
 	return f, nil
 }
 
-func (f *Foreman[D, R]) newJob() *job[D, R] {
-	return &job[D, R]{inbox: f.plan.NewInbox(false), outbox: f.plan.NewOutbox()}
+func (f *Foreman[D, R]) newJob() job[D, R] {
+	return job[D, R]{inbox: f.plan.NewInbox(false), outbox: f.plan.NewOutbox()}
 }
 
-func (f *Foreman[D, R]) current() *job[D, R] {
+func (f *Foreman[D, R]) current() job[D, R] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.job
@@ -63,10 +63,10 @@ func (f *Foreman[D, R]) Start(ctx context.Context) error {
 		}
 		f.job = f.newJob()
 	}
-	j := f.job
+	j := &f.job
 	j.crew = f.plan.NewCrew(ctx, CrewConfig[D, R]{Intake: j.inbox, Outlet: j.outbox, Watch: true})
 	j.inbox.Open(j.crew)
-	j.crew.LimitStart()
+	j.crew.Start()
 	return nil
 }
 
@@ -92,26 +92,27 @@ func (f *Foreman[D, R]) Next(ctx context.Context) (Task[D, R], error) {
 	j := f.current()
 	t, ok, err := j.outbox.Next(ctx)
 	switch {
-	case ok || err != nil:
-		return t, err
-	case j.crew.Err() != nil:
-		return t, j.crew.Err()
-	default:
-		return t, ErrNoMoreResults
+	case ok:
+		return t, nil
+	case err != nil:
+		return t, ContextError(ctx)
 	}
+	<-j.crew.Done() // closing the results is the last step before it
+	if err := j.crew.Err(); err != nil {
+		return t, err
+	}
+	return t, ErrNoMoreResults
 }
 
 // Finalize closes the input and waits until all tasks have ended and all workers are gone. It returns the error for which
 // they ended early, if they did. When ctx ends first it returns ctx's error, and the work goes on. With a bounded result
 // capacity somebody must be reading.
 func (f *Foreman[D, R]) Finalize(ctx context.Context) error {
-	f.mu.Lock()
-	j := f.job
-	f.mu.Unlock()
-	j.inbox.Close(ErrInputClosed)
+	j := f.current()
 	if j.crew == nil {
 		return ErrNotStarted
 	}
+	j.inbox.Close(ErrInputClosed)
 	j.crew.InputDone()
 	return j.crew.Wait(ctx)
 }

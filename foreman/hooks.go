@@ -7,7 +7,8 @@ import (
 
 // Hooks are functions that are told what happens. Each may be nil. They are called on the goroutine that does the
 // work, between its steps, so a slow hook slows the work; they may be called from many goroutines at once. A hook
-// that panics is logged (by the run's logger, else by slog.Default) and otherwise ignored.
+// that panics is logged (by the run's logger, else by slog.Default) and otherwise ignored; one that ends its goroutine with
+// runtime.Goexit, as a test's FailNow does, is logged too, and its task fails with ErrGoexit unless it had ended.
 //
 // The context is the one that the handler gets, or, in TaskDone and RunEnded, the run's, which may have ended.
 type Hooks struct {
@@ -33,7 +34,7 @@ type Attempt struct {
 	Index int
 	// Number counts the attempts of the task, from 1.
 	Number int
-	// Elapsed is the time the handler took. It is zero before the handler has returned.
+	// Elapsed is the time the handler took. It is zero in AttemptStarted.
 	Elapsed time.Duration
 
 	id string
@@ -129,22 +130,24 @@ func newHookSet(sets []Hooks, log *logger) hookSet {
 	return h
 }
 
-// call calls the hook of this kind in every set. A panic in one skips that one only. A Goexit ends the goroutine, after
-// its deferred calls, so it must have a rescue.
-func (h *hookSet) call(k hookKind, c *hookCall) {
-	for i := range h.sets {
-		h.guarded(&h.sets[i], k, c)
-	}
-}
+// call calls the hook of this kind in every set. A panic or a Goexit in one is logged, and the other sets are called all
+// the same. A Goexit then ends the goroutine, so it must have a rescue.
+func (h *hookSet) call(k hookKind, c *hookCall) { h.callFrom(0, k, c) }
 
-func (h *hookSet) guarded(s *Hooks, k hookKind, c *hookCall) {
-	defer h.caught(k)
-	s.call(k, c)
-}
-
-func (h *hookSet) caught(k hookKind) {
-	if v := recover(); v != nil {
-		h.log.hookFailed(k, newPanicError(v))
+func (h *hookSet) callFrom(i int, k hookKind, c *hookCall) {
+	defer func() {
+		if i == len(h.sets) {
+			return
+		}
+		var err error = ErrGoexit
+		if v := recover(); v != nil {
+			err = newPanicError(v)
+		}
+		h.log.hookFailed(k, err)
+		h.callFrom(i+1, k, c)
+	}()
+	for ; i < len(h.sets); i++ {
+		h.sets[i].call(k, c)
 	}
 }
 

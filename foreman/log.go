@@ -11,6 +11,7 @@ import (
 type logger struct{ l *slog.Logger }
 
 func (g *logger) attemptFailed(ctx context.Context, a Attempt, err error) {
+	defer ignorePanic()
 	if g.l == nil || !g.l.Enabled(ctx, slog.LevelWarn) {
 		return
 	}
@@ -20,6 +21,7 @@ func (g *logger) attemptFailed(ctx context.Context, a Attempt, err error) {
 }
 
 func (g *logger) retryScheduled(ctx context.Context, a Attempt, delay time.Duration) {
+	defer ignorePanic()
 	if g.l == nil || !g.l.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
@@ -28,12 +30,14 @@ func (g *logger) retryScheduled(ctx context.Context, a Attempt, delay time.Durat
 }
 
 func (g *logger) runStarted(ctx context.Context, workers int) {
+	defer ignorePanic()
 	if g.l != nil {
 		g.l.LogAttrs(ctx, slog.LevelDebug, "run started", slog.Int("workers", workers))
 	}
 }
 
 func (g *logger) runEnded(ctx context.Context, c Counters, err error) {
+	defer ignorePanic()
 	if g.l == nil || !g.l.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
@@ -44,9 +48,13 @@ func (g *logger) runEnded(ctx context.Context, c Counters, err error) {
 
 // hookFailed speaks even without a logger: nobody else would.
 func (g *logger) hookFailed(k hookKind, err error) {
+	defer ignorePanic()
 	l := g.l
 	if l == nil {
 		l = slog.Default()
 	}
 	l.Error("penstock: a hook failed and was ignored", slog.String("hook", k.String()), slog.Any("error", err))
 }
+
+// ignorePanic is deferred around log handlers: there is nobody left to tell that the telling failed.
+func ignorePanic() { _ = recover() }

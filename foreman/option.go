@@ -188,7 +188,7 @@ func NewPlan[D, R any](handler func(context.Context, D) (R, error), workers, inp
 	}
 	p.log = &logger{s.logger}
 	p.hooks = newHookSet(s.hooks, p.log)
-	p.timed = p.hooks.has[attemptEnded] || s.logger != nil
+	p.timed = p.hooks.has[attemptEnded] || p.hooks.has[retryScheduled] || s.logger != nil
 	if err := faults.join(); err != nil {
 		return nil, err
 	}

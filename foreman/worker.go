@@ -29,6 +29,7 @@ type worker[D, R any] struct {
 	call     call               // the attempt
 	spent    int                // retries used up
 	req      ratelimiter.Request
+	hook     hookKind              // the one that was called last
 	limit    *TooManyFailuresError // reached with the task under way
 
 	tally tally
@@ -109,9 +110,11 @@ func (w *worker[D, R]) account(job *Job[D, R]) {
 	w.tally.count(t.Outcome)
 	switch t.Outcome {
 	case Unfinished:
-		w.crew.cutOff.Store(true)
+		if w.crew.ctx.Err() != nil { // otherwise its own caller gave it up
+			w.crew.cutOff.Store(true)
+		}
 	case Failed:
-		if w.crew.countFailure() {
+		if w.crew.countFailure() && w.crew.ctx.Err() == nil {
 			w.limit = &TooManyFailuresError{Limit: w.plan.failureLimit, Task: t.ID(), Err: t.Err}
 		}
 	}
@@ -126,7 +129,7 @@ func (w *worker[D, R]) tell(k hookKind, c *hookCall) {
 		w.plan.hooks.callApart(k, *c)
 		return
 	}
-	w.stage = inHook
+	w.stage, w.hook = inHook, k
 	w.plan.hooks.call(k, c)
 	w.stage = inOurs
 }
@@ -208,18 +211,30 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 		w.fail(t, err)
 	case inObserver: // the attempt was over
 		w.crew.Fail(&LimiterError{Task: t.ID(), Err: err})
-		w.call.end()
 		w.over(t, w.call.err)
 	case inHook:
-		w.fail(t, err)
+		w.leftHook(t, err)
 	case inLimiter:
 		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
 	default:
 		w.breakDown(t, &CallbackError{Callback: stage.callback(), Task: t.ID(), Err: err}, duringHandler)
 	}
+	w.call.end()
 	w.endTask()
 	w.account(job)
 	w.letGo(job)
+}
+
+// leftHook ends a task whose hook has ended the goroutine, as a test's FailNow does: as if the handler had. An attempt
+// that the hook was told of is still ended properly.
+func (w *worker[D, R]) leftHook(t *Task[D, R], err error) {
+	switch w.hook {
+	case attemptStarted:
+		w.endAttempt(t, err)
+	case attemptEnded:
+		w.observe(t, err)
+	}
+	w.fail(t, err)
 }
 
 // tally counts what became of one worker's tasks. Only the worker writes, anyone reads.
