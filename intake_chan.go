@@ -59,19 +59,21 @@ func (r *receiver[D, R]) Take(jobs []foreman.Job[D, R]) int {
 	return n
 }
 
-// take receives the next item and, when batching, what else is there already. It returns how many, 0 when the run has
-// ended, or -1 when the channel is closed.
+// take receives the next item and, when batching, a fair share of what is there already. It returns how many, 0 when the
+// run has ended, or -1 when the channel is closed.
 func (r *receiver[D, R]) take(jobs []foreman.Job[D, R], number int, ended <-chan struct{}) int {
 	if r.window != nil {
 		jobs = jobs[:r.window.Enter(1)]
+	} else if len(jobs) > 1 {
+		jobs = jobs[:min(len(jobs), max(1, (len(r.ch)+1)/r.workers))]
 	}
 	for n := range jobs {
-		item, got, open := r.next(n == 0, ended)
+		item, got, closed := r.next(n == 0, ended)
 		switch {
 		case got:
 			r.taken.Add(1)
 			jobs[n].Task.Index, jobs[n].Task.Data = number+n, item
-		case !open && n == 0:
+		case closed && n == 0:
 			return -1
 		default:
 			return n
@@ -80,20 +82,26 @@ func (r *receiver[D, R]) take(jobs []foreman.Job[D, R], number int, ended <-chan
 	return len(jobs)
 }
 
-func (r *receiver[D, R]) next(wait bool, ended <-chan struct{}) (item D, got, open bool) {
+// next receives one item. It takes none from the channel once the run has ended: somebody else may want it.
+func (r *receiver[D, R]) next(wait bool, ended <-chan struct{}) (item D, got, closed bool) {
+	select {
+	case <-ended:
+		return item, false, false
+	default:
+	}
 	if wait {
 		select {
 		case item, got = <-r.ch:
-			return item, got, got
+			return item, got, !got
 		case <-ended:
-			return item, false, true
+			return item, false, false
 		}
 	}
 	select {
 	case item, got = <-r.ch:
-		return item, got, got
+		return item, got, !got
 	default:
-		return item, false, true
+		return item, false, false
 	}
 }
 

@@ -74,6 +74,9 @@ func sourceError(err error) error {
 }
 
 func (p *producer[D, R]) yield(item D) bool {
+	if p.crew.Context().Err() != nil {
+		return false
+	}
 	priority, err := p.engine.plan.PriorityOf(item)
 	if err != nil {
 		p.crew.Fail(err)
@@ -82,7 +85,5 @@ func (p *producer[D, R]) yield(item D) bool {
 	if p.window != nil && p.window.Enter(1) == 0 {
 		return false
 	}
-	// The wait for room ends with the run, which abandons the inbox; a context would only make it dearer.
-	_, err = p.inbox.Add(context.Background(), Task[D, R]{Data: item}, priority, nil, nil)
-	return err == nil
+	return p.inbox.Feed(item, priority) == nil && p.crew.Context().Err() == nil
 }

@@ -69,7 +69,7 @@ func FromChan[T any](ch <-chan T) Source[T] {
 }
 
 // FromFunc gives what a function yields. yield waits while the input is full, and returns false once the run wants no
-// more items; the function should then return. Its context ends when the run does, also while it waits for something of
+// more items: the one it was given was then not accepted, or will not be started, and the function should return. Its context ends when the run does, also while it waits for something of
 // its own. An error that it returns ends the run with a *[SourceError], except one that only reports that its context has
 // ended. yield must not be called by two goroutines at once, nor after the function has returned.
 func FromFunc[T any](f func(ctx context.Context, yield func(T) bool) error) Source[T] {

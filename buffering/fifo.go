@@ -23,12 +23,17 @@ func (q *FIFO[T]) Push(v T) {
 // Pop removes the oldest item and returns it. The queue keeps no reference to it. Pop panics when the queue is empty.
 func (q *FIFO[T]) Pop() T {
 	v := *q.Peek()
-	clear(q.ring[q.head : q.head+1])
+	q.Drop()
+	return v
+}
+
+// Drop removes the oldest item, as Pop does, for those who have looked at it with Peek.
+func (q *FIFO[T]) Drop() {
+	*q.Peek() = *new(T)
 	q.head = (q.head + 1) & (len(q.ring) - 1)
 	if q.n--; q.n == 0 {
 		q.shrink()
 	}
-	return v
 }
 
 // Peek returns a pointer to the oldest item, good until the next Push or Pop. It panics when the queue is empty.

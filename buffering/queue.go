@@ -19,22 +19,31 @@ type Queue[T any] struct {
 	mu sync.Mutex
 
 	// Guarded by mu. Invariants:
-	//   - an idle taker exists only while no item is stored;
-	//   - a waiting push exists only while capacity items are stored;
-	//   - an item is stored only when no more takers may be recruited.
+	//   - while items are stored and takers are idle, one of these has been woken and is on its way;
+	//   - an item is stored only when an idle taker is there for it, or when no more may be recruited;
+	//   - at most capacity items are stored beyond those that idle takers will take;
+	//   - a push waits only while there is no room.
 	capacity int
-	plain    FIFO[T] // the items, while all priorities are 0
-	ranked   Heap[T] // the items, as soon as one is not, until it is empty again
+	plain    FIFO[numbered[T]] // the items, while all priorities are 0
+	ranked   Heap[numbered[T]] // the items, as soon as one is not, until it is empty again
 	pushes   waitlist[push[T]]
-	idle     waitlist[taker[T]]
+	fed      []*waiter[push[T]] // admitted feeds that are not woken yet
+	idle     waitlist[struct{}] // parked takers
+	resting  int                // parked takers and the one that is on its way
+	waking   bool               // one is on its way
 	closed   bool
 	refusal  error
 
-	recruits int     // how many more takers recruit may still start
-	recruit  func(T) // starts one with its first item; called with mu held
+	recruits int                       // how many more takers recruit may still start
+	recruit  func(item *T, number int) // starts one with its first item; called with mu held
 
 	accepted, taken int
-	accept          func(item *T, n int) // told the number of an item when it is accepted; called with mu held
+}
+
+// numbered is an item with its place in the order of acceptance.
+type numbered[T any] struct {
+	item   T
+	number int
 }
 
 type push[T any] struct {
@@ -42,30 +51,25 @@ type push[T any] struct {
 	priority int
 	number   int
 	err      error
+	feed     bool
 }
 
-type taker[T any] struct {
-	dst *T
-	ok  bool
-}
-
-// NewQueue makes a queue for at most capacity stored items; capacity is at least 1. accept, if it is not nil, is called for each item when it is
-// accepted, with its number, from 0; it must be quick and must not call the queue.
-func NewQueue[T any](capacity int, accept func(item *T, n int)) *Queue[T] {
-	return &Queue[T]{capacity: capacity, accept: accept, refusal: ErrClosed}
+// NewQueue makes a queue for at most capacity stored items; capacity is at least 1.
+func NewQueue[T any](capacity int) *Queue[T] {
+	return &Queue[T]{capacity: capacity, refusal: ErrClosed}
 }
 
 // Recruit lets the queue start up to n takers by itself: an item that finds no idle taker is given to start instead of
 // being stored, as long as any of the n is left, so takers are started only for items that need one. Items stored
-// before are handed over at once. start is called with the queue's lock held: it must be quick and must not call the
-// queue.
-func (q *Queue[T]) Recruit(n int, start func(item T)) {
+// before are handed over at once. start gets the item, which it must copy, and its number; it is called with the queue's
+// lock held, so it must be quick and must not call the queue.
+func (q *Queue[T]) Recruit(n int, start func(item *T, number int)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for n > 0 && q.stored() > 0 {
 		n--
 		q.taken++
-		start(q.pop())
+		q.pop(start)
 		q.admit()
 	}
 	q.recruits, q.recruit = n, start
@@ -75,6 +79,18 @@ func (q *Queue[T]) Recruit(n int, start func(item T)) {
 // ctx's when ctx has ended, also when there is room, or the one given to Close. The returned number counts the accepted
 // items from 0.
 func (q *Queue[T]) Push(ctx context.Context, item T, priority int) (number int, err error) {
+	return q.push(ctx, &item, priority, false)
+}
+
+// Feed is Push for a source that brings one item after the other and has nothing else to do: once it had to wait, it is
+// woken when half of the queue is free, so that it does not change places with the takers at every item. Its item is
+// admitted as soon as there is room all the same. It waits until it is served or the queue is closed.
+func (q *Queue[T]) Feed(item T, priority int) error {
+	_, err := q.push(context.Background(), &item, priority, true)
+	return err
+}
+
+func (q *Queue[T]) push(ctx context.Context, item *T, priority int, feed bool) (number int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -84,13 +100,15 @@ func (q *Queue[T]) Push(ctx context.Context, item T, priority int) (number int, 
 		q.mu.Unlock()
 		return 0, err
 	}
-	if q.stored() < q.capacity {
-		number = q.add(&item, priority)
+	if q.room() {
+		number = q.add(item, priority)
+		next := q.next()
 		q.mu.Unlock()
+		rouse(next)
 		return number, nil
 	}
 	w := q.pushes.add()
-	w.v.item, w.v.priority = item, priority
+	w.v.item, w.v.priority, w.v.feed = *item, priority, feed
 	q.mu.Unlock()
 	return q.await(ctx, w)
 }
@@ -116,36 +134,62 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
 	return number, err
 }
 
-// Take waits for an item and moves between one and len(dst) items into dst, but not more than its fair share of what
-// is there among shares takers. There must be room in dst, and shares must be at least 1. It returns how many, or 0 when the queue is closed and empty, or abandoned.
-func (q *Queue[T]) Take(dst []T, shares int) int {
+// Take waits for an item and hands between one and n items to take, but not more than its fair share of what is there
+// among shares takers; n and shares are at least 1. take gets each item, which it must copy, and its number; it is called
+// with the queue's lock held, so it must be quick and must not call the queue. Take returns how many items it handed
+// over, or 0 when the queue is closed and empty, or abandoned.
+func (q *Queue[T]) Take(n, shares int, take func(item *T, number int)) int {
 	q.mu.Lock()
-	if n := q.stored(); n > 0 {
-		n = min(len(dst), max(1, n/shares))
-		q.taken += n
-		for i := range n {
-			dst[i] = q.pop()
-			q.admit()
-		}
-		q.mu.Unlock()
-		return n
+	for q.stored() == 0 && !q.closed {
+		q.rest()
 	}
-	if q.closed {
-		q.mu.Unlock()
-		return 0
+	stored := q.stored()
+	if n > 1 {
+		n = min(n, max(1, stored/shares))
 	}
+	n = min(n, stored)
+	q.taken += n
+	for range n {
+		q.pop(take)
+		q.admit()
+	}
+	next := q.next()
+	q.mu.Unlock()
+	rouse(next)
+	return n
+}
+
+// rest parks a taker until it is woken. It is called, and returns, with the lock held, but waits without it.
+func (q *Queue[T]) rest() {
 	w := q.idle.add()
-	w.v.dst = &dst[0]
+	q.resting++
 	q.mu.Unlock()
 	<-w.wake
 	q.mu.Lock()
-	ok := w.v.ok
 	q.idle.release(w)
-	q.mu.Unlock()
-	if !ok {
-		return 0
+	q.resting--
+	q.waking = false
+}
+
+// next is the taker to be woken now, or nil. Only one is on its way at a time, and when it comes and leaves something
+// behind, it wakes the next: so a taker that is busy but quick takes several items before others are bothered, and still
+// no item waits while a taker rests.
+func (q *Queue[T]) next() *waiter[struct{}] {
+	if q.waking || q.stored() == 0 && !q.closed {
+		return nil
 	}
-	return 1
+	w := q.idle.last() // the latest to rest: its stack is warm
+	if w != nil {
+		q.idle.remove(w)
+		q.waking = true
+	}
+	return w
+}
+
+func rouse(w *waiter[struct{}]) {
+	if w != nil {
+		w.wake <- struct{}{}
+	}
 }
 
 // Close ends the input: pushes that wait and later ones are refused with err, or ErrClosed when err is nil. What was
@@ -168,6 +212,7 @@ func (q *Queue[T]) close(err error) {
 		w.v.err = q.refusal
 		q.pushes.serve(w)
 	}
+	q.wakeFed()
 	for w := q.idle.first(); w != nil; w = q.idle.first() {
 		q.idle.serve(w)
 	}
@@ -175,19 +220,19 @@ func (q *Queue[T]) close(err error) {
 
 // Abandon closes the queue and hands every stored item to each, in the order they would have been taken. Later pushes
 // are refused with err, also after a Close, or with what Close said when err is nil.
-func (q *Queue[T]) Abandon(err error, each func(item T)) {
+func (q *Queue[T]) Abandon(err error, each func(item *T, number int)) {
 	q.mu.Lock()
 	q.close(err)
 	if err != nil {
 		q.refusal = err
 	}
-	left := make([]T, 0, q.stored())
+	left := make([]numbered[T], 0, q.stored())
 	for q.stored() > 0 {
-		left = append(left, q.pop())
+		q.pop(func(item *T, number int) { left = append(left, numbered[T]{*item, number}) })
 	}
 	q.mu.Unlock()
-	for _, item := range left {
-		each(item)
+	for i := range left {
+		each(&left[i].item, left[i].number)
 	}
 }
 
@@ -200,53 +245,69 @@ func (q *Queue[T]) Counts() (accepted, taken int) {
 
 func (q *Queue[T]) stored() int { return q.plain.Len() + q.ranked.Len() }
 
-// add accepts an item and gives it to an idle taker, to a new one, or to the store.
+func (q *Queue[T]) room() bool { return q.stored()-q.resting < q.capacity || q.recruits > 0 }
+
+// add accepts an item, for which there is room, and returns its number.
 func (q *Queue[T]) add(item *T, priority int) (number int) {
 	number = q.accepted
 	q.accepted++
-	if q.accept != nil {
-		q.accept(item, number)
-	}
-	w := q.idle.last() // the latest to become idle: its stack is warm
-	switch {
-	case w != nil:
-		q.taken++
-		*w.v.dst, w.v.ok = *item, true
-		q.idle.serve(w)
-	case q.recruits > 0:
+	if q.recruits > 0 && q.stored() >= q.resting {
 		q.recruits--
 		q.taken++
-		q.recruit(*item)
-	default:
-		q.store(item, priority)
+		first := *item
+		q.recruit(&first, number)
+	} else {
+		q.store(item, number, priority)
 	}
 	return number
 }
 
-func (q *Queue[T]) store(item *T, priority int) {
+func (q *Queue[T]) store(item *T, number, priority int) {
 	if priority == 0 && q.ranked.Len() == 0 {
-		q.plain.Push(*item)
+		q.plain.Push(numbered[T]{*item, number})
 		return
 	}
 	for q.plain.Len() > 0 { // the first item with a priority: all earlier ones have 0
 		q.ranked.Push(q.plain.Pop(), 0)
 	}
-	q.ranked.Push(*item, priority)
+	q.ranked.Push(numbered[T]{*item, number}, priority)
 }
 
-func (q *Queue[T]) pop() T {
+// pop removes the next item and hands it to take.
+func (q *Queue[T]) pop(take func(item *T, number int)) {
 	if q.ranked.Len() > 0 {
-		return q.ranked.Pop()
-	}
-	return q.plain.Pop()
-}
-
-// admit lets the push that has waited longest into the room that a pop made.
-func (q *Queue[T]) admit() {
-	w := q.pushes.first()
-	if w == nil || q.stored() >= q.capacity {
+		e := q.ranked.Pop()
+		take(&e.item, e.number)
 		return
 	}
-	w.v.number = q.add(&w.v.item, w.v.priority)
-	q.pushes.serve(w)
+	e := q.plain.Peek()
+	take(&e.item, e.number)
+	q.plain.Drop()
+}
+
+// admit lets pushes that wait into the room there is, the longest waiting first.
+func (q *Queue[T]) admit() {
+	for w := q.pushes.first(); w != nil; w = q.pushes.first() {
+		if !q.room() {
+			break
+		}
+		w.v.number = q.add(&w.v.item, w.v.priority)
+		if w.v.feed {
+			q.pushes.remove(w)
+			q.fed = append(q.fed, w)
+		} else {
+			q.pushes.serve(w)
+		}
+	}
+	if q.stored()-q.resting <= q.capacity/2 {
+		q.wakeFed()
+	}
+}
+
+func (q *Queue[T]) wakeFed() {
+	for i, w := range q.fed {
+		q.pushes.serve(w)
+		q.fed[i] = nil
+	}
+	q.fed = q.fed[:0]
 }

@@ -24,6 +24,30 @@ func (w *worker[D, R]) attempts(job *Job[D, R]) {
 	w.endTask()
 }
 
+// once is attempts for a plan that has nothing but a handler: no limits, no retries, nobody to tell. It is what is left of
+// attempts then, and exists because such a task can be so small that the rest would be most of its cost.
+func (w *worker[D, R]) once(t *Task[D, R]) {
+	w.ctx = w.crew.ctx
+	if w.ctx.Err() != nil {
+		w.cut(t, duringQueue)
+		return
+	}
+	t.Attempts = 1
+	w.stage = inHandler
+	result, err := w.plan.handler(w.ctx, t.Data)
+	w.stage = inOurs
+	if err == nil {
+		t.Result, t.Outcome = result, Succeeded
+		return
+	}
+	t.Err = err
+	if w.gone() {
+		w.cut(t, duringHandler)
+	} else {
+		t.Outcome = Failed
+	}
+}
+
 // over gives a task the outcome of its last attempt, unless it has another one already.
 func (w *worker[D, R]) over(t *Task[D, R], err error) {
 	switch {
@@ -182,13 +206,15 @@ func (w *worker[D, R]) attempt(job *Job[D, R]) error {
 	return err
 }
 
-// classify turns the context's error into a TimeoutError when it was our own timeout that ended the handler's context.
+// classify turns the context's error, or its cause, which net/http returns instead, into a TimeoutError when it was our
+// own timeout that ended the handler's context.
 // Any other error is the handler's own, a deadline of its own making included, and stays as it is.
 func (w *worker[D, R]) classify(t *Task[D, R], err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	cause := w.call.cause()
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
 		return err
 	}
-	switch w.call.cause() {
+	switch cause {
 	case errAttemptTimeout:
 		return &TimeoutError{Task: t.ID(), Scope: "attempt", Limit: w.plan.attemptTimeout, During: duringHandler, Err: err}
 	case errTaskTimeout:
@@ -199,6 +225,7 @@ func (w *worker[D, R]) classify(t *Task[D, R], err error) error {
 
 // endAttempt tells everybody who wants to know how an attempt ended, and releases its context.
 func (w *worker[D, R]) endAttempt(t *Task[D, R], err error) {
+	w.call.err = err
 	if w.plan.timed {
 		w.reportAttempt(t, err)
 	}
@@ -229,7 +256,6 @@ func (w *worker[D, R]) observe(t *Task[D, R], err error) {
 		}
 		return
 	}
-	w.call.err = err
 	w.stage = inObserver
 	w.plan.observer.Observe(w.req, w.capped(err))
 	w.stage = inOurs

@@ -6,39 +6,63 @@ import (
 	"github.com/penstock-go/penstock/buffering"
 )
 
-// An Inbox is a bounded [Intake] that jobs are added to. It orders what is pending by priority, equals by arrival, and
-// has its crew hire a worker only for a job that finds no idle one.
+// An Inbox is a bounded [Intake] that tasks are added to. It orders what is pending by priority, equals by arrival, and
+// has its crew hire a worker only for a task that finds no idle one.
 type Inbox[D, R any] struct {
-	queue *buffering.Queue[Job[D, R]]
-	plan  *Plan[D, R]
+	queue  *buffering.Queue[parcel[D, R]]
+	plan   *Plan[D, R]
+	number bool
+}
+
+// A parcel is what an inbox keeps of a task that nobody has begun.
+type parcel[D, R any] struct {
+	data    D
+	id      string
+	index   int
+	context context.Context
+	reply   func(*Task[D, R])
 }
 
 // NewInbox makes an inbox with the plan's input capacity. With number set it numbers the tasks as they are accepted,
 // from 0 and without gaps; otherwise they keep the Index they come with.
 func (p *Plan[D, R]) NewInbox(number bool) *Inbox[D, R] {
-	var accept func(*Job[D, R], int)
-	if number {
-		accept = func(job *Job[D, R], n int) { job.own.Index = n }
-	}
-	return &Inbox[D, R]{queue: buffering.NewQueue(p.inputCapacity, accept), plan: p}
+	return &Inbox[D, R]{queue: buffering.NewQueue[parcel[D, R]](p.inputCapacity), plan: p, number: number}
 }
 
 // Open has the crew hire workers for what was and will be added.
 func (b *Inbox[D, R]) Open(c *Crew[D, R]) {
-	b.queue.Recruit(b.plan.workers, func(job Job[D, R]) {
+	b.queue.Recruit(b.plan.workers, func(p *parcel[D, R], number int) {
+		var job Job[D, R]
 		job.Task = &job.own
+		b.unpack(&job, p, number)
 		c.Hire(&job)
 	})
+}
+
+// unpack fills in a job whose task is blank.
+func (b *Inbox[D, R]) unpack(job *Job[D, R], p *parcel[D, R], number int) {
+	if !b.number {
+		number = p.index
+	}
+	t := job.Task
+	t.Index, t.Data, t.id = number, p.data, p.id
+	job.Context, job.Reply = p.context, p.reply
 }
 
 // Add accepts a task and returns its number, or returns an error and has not accepted it. It waits for room, first come,
 // first served, until ctx ends. own and reply are the Context and Reply of its job and may be nil.
 func (b *Inbox[D, R]) Add(ctx context.Context, t Task[D, R], priority int, own context.Context, reply func(*Task[D, R])) (number int, err error) {
-	number, err = b.queue.Push(ctx, Job[D, R]{own: t, Context: own, Reply: reply}, priority)
+	p := parcel[D, R]{data: t.Data, id: t.id, index: t.Index, context: own, reply: reply}
+	number, err = b.queue.Push(ctx, p, priority)
 	if err != nil && err == ctx.Err() {
 		err = ContextError(ctx)
 	}
 	return number, err
+}
+
+// Feed is Add for a source that brings one item after the other. It is cheaper: see [buffering.Queue.Feed].
+func (b *Inbox[D, R]) Feed(data D, priority int) error {
+	return b.queue.Feed(parcel[D, R]{data: data}, priority)
 }
 
 // Close refuses further tasks with this error. What was accepted is still worked on.
@@ -46,17 +70,19 @@ func (b *Inbox[D, R]) Close(err error) { b.queue.Close(err) }
 
 // Take implements [Intake].
 func (b *Inbox[D, R]) Take(jobs []Job[D, R]) int {
-	n := b.queue.Take(jobs, b.plan.workers)
-	for i := range jobs[:n] {
-		jobs[i].Task = &jobs[i].own
-	}
-	return n
+	i := 0
+	return b.queue.Take(len(jobs), b.plan.workers, func(p *parcel[D, R], number int) {
+		b.unpack(&jobs[i], p, number)
+		i++
+	})
 }
 
 // Abandon implements [Intake].
 func (b *Inbox[D, R]) Abandon(cause error, unfinished func(*Job[D, R])) {
-	b.queue.Abandon(cause, func(job Job[D, R]) {
+	b.queue.Abandon(cause, func(p *parcel[D, R], number int) {
+		var job Job[D, R]
 		job.Task = &job.own
+		b.unpack(&job, p, number)
 		unfinished(&job)
 	})
 }

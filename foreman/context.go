@@ -27,7 +27,7 @@ type call struct {
 	ctx    context.Context
 	cancel context.CancelFunc // of the timeout, if there is one
 	began  time.Time
-	err    error // what it came to, while the limiter is told
+	err    error // what it came to, while hooks and the limiter are told
 
 	elapsed time.Duration
 }

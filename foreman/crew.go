@@ -347,9 +347,18 @@ func (c *Crew[D, R]) unfinished(ctx context.Context, during string, last error) 
 	return &UnfinishedError{During: during, Context: ctx.Err(), Cause: context.Cause(ctx), Err: last}
 }
 
-// countFailure counts a failed task and reports whether it is the one that reached the limit.
+// countFailure counts a failed task and reports whether it is the one that reached the limit. Those beyond the limit wait
+// for the one who reached it to end the run, so that no worker fails task after task meanwhile.
 func (c *Crew[D, R]) countFailure() bool {
-	return c.plan.failureLimit > 0 && c.failed.Add(1) == int64(c.plan.failureLimit)
+	limit := int64(c.plan.failureLimit)
+	if limit == 0 {
+		return false
+	}
+	n := c.failed.Add(1)
+	if n > limit {
+		<-c.ctx.Done()
+	}
+	return n == limit
 }
 
 // leave is called by each party when it is through. The last one ends the crew.

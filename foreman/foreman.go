@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // A Foreman keeps bounded workers busy for those who do the orchestration themselves: tasks are added in one place and
@@ -16,13 +17,13 @@ type Foreman[D, R any] struct {
 	plan *Plan[D, R]
 
 	mu  sync.Mutex
-	job job[D, R] // the current run, started or not
+	job *job[D, R] // the current one, started or not
 }
 
 type job[D, R any] struct {
 	inbox  *Inbox[D, R]
 	outbox Outbox[D, R]
-	crew   *Crew[D, R] // nil before Start
+	crew   atomic.Pointer[Crew[D, R]] // nil before Start
 }
 
 // New makes a foreman, or returns an error that names every fault in the arguments. Nothing is started.
@@ -36,11 +37,11 @@ func New[D, R any](handler func(ctx context.Context, data D) (R, error), workers
 	return f, nil
 }
 
-func (f *Foreman[D, R]) newJob() job[D, R] {
-	return job[D, R]{inbox: f.plan.NewInbox(false), outbox: f.plan.NewOutbox()}
+func (f *Foreman[D, R]) newJob() *job[D, R] {
+	return &job[D, R]{inbox: f.plan.NewInbox(false), outbox: f.plan.NewOutbox()}
 }
 
-func (f *Foreman[D, R]) current() job[D, R] {
+func (f *Foreman[D, R]) current() *job[D, R] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.job
@@ -52,7 +53,7 @@ func (f *Foreman[D, R]) current() job[D, R] {
 func (f *Foreman[D, R]) Start(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c := f.job.crew; c != nil {
+	if c := f.job.crew.Load(); c != nil {
 		select {
 		case <-c.Done():
 		default:
@@ -63,10 +64,11 @@ func (f *Foreman[D, R]) Start(ctx context.Context) error {
 		}
 		f.job = f.newJob()
 	}
-	j := &f.job
-	j.crew = f.plan.NewCrew(ctx, CrewConfig[D, R]{Intake: j.inbox, Outlet: j.outbox, Watch: true})
-	j.inbox.Open(j.crew)
-	j.crew.Start()
+	j := f.job
+	crew := f.plan.NewCrew(ctx, CrewConfig[D, R]{Intake: j.inbox, Outlet: j.outbox, Watch: true})
+	j.crew.Store(crew)
+	j.inbox.Open(crew)
+	crew.Start()
 	return nil
 }
 
@@ -77,8 +79,8 @@ func (f *Foreman[D, R]) Add(ctx context.Context, t Task[D, R]) error {
 	j := f.current()
 	priority, err := f.plan.PriorityOf(t.Data)
 	if err != nil {
-		if j.crew != nil {
-			j.crew.Fail(err)
+		if crew := j.crew.Load(); crew != nil {
+			crew.Fail(err)
 		}
 		return err
 	}
@@ -97,8 +99,9 @@ func (f *Foreman[D, R]) Next(ctx context.Context) (Task[D, R], error) {
 	case err != nil:
 		return t, ContextError(ctx)
 	}
-	<-j.crew.Done() // closing the results is the last step before it
-	if err := j.crew.Err(); err != nil {
+	crew := j.crew.Load()
+	<-crew.Done() // closing the results is the last step before it
+	if err := crew.Err(); err != nil {
 		return t, err
 	}
 	return t, ErrNoMoreResults
@@ -109,24 +112,25 @@ func (f *Foreman[D, R]) Next(ctx context.Context) (Task[D, R], error) {
 // capacity somebody must be reading.
 func (f *Foreman[D, R]) Finalize(ctx context.Context) error {
 	j := f.current()
-	if j.crew == nil {
+	crew := j.crew.Load()
+	if crew == nil {
 		return ErrNotStarted
 	}
 	j.inbox.Close(ErrInputClosed)
-	j.crew.InputDone()
-	return j.crew.Wait(ctx)
+	crew.InputDone()
+	return crew.Wait(ctx)
 }
 
 // Stop cancels the handlers, ends everything that is pending as Unfinished, and waits until all workers are gone, however
 // long a handler takes. It returns the error for which they had ended before, if they had. Results stay readable.
 func (f *Foreman[D, R]) Stop() error {
-	j := f.current()
-	if j.crew == nil {
+	crew := f.current().crew.Load()
+	if crew == nil {
 		return nil
 	}
-	j.crew.Cancel(ErrStopped)
-	<-j.crew.Done()
-	if err := j.crew.Err(); err != ErrStopped {
+	crew.Cancel(ErrStopped)
+	<-crew.Done()
+	if err := crew.Err(); err != ErrStopped {
 		return err
 	}
 	return nil
@@ -135,9 +139,9 @@ func (f *Foreman[D, R]) Stop() error {
 // Counters is a snapshot of what has become of the tasks since Start.
 func (f *Foreman[D, R]) Counters() Counters {
 	j := f.current()
-	if j.crew == nil {
-		accepted, _ := j.inbox.Counts()
-		return Counters{Pending: accepted}
+	if crew := j.crew.Load(); crew != nil {
+		return crew.Counters()
 	}
-	return j.crew.Counters()
+	accepted, _ := j.inbox.Counts()
+	return Counters{Pending: accepted}
 }

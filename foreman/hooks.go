@@ -7,8 +7,9 @@ import (
 
 // Hooks are functions that are told what happens. Each may be nil. They are called on the goroutine that does the
 // work, between its steps, so a slow hook slows the work; they may be called from many goroutines at once. A hook
-// that panics is logged (by the run's logger, else by slog.Default) and otherwise ignored; one that ends its goroutine with
-// runtime.Goexit, as a test's FailNow does, is logged too, and its task fails with ErrGoexit unless it had ended.
+// that panics is logged (by the run's logger, else by slog.Default) and otherwise ignored. One that ends its goroutine with
+// runtime.Goexit, as a test's FailNow does, is logged too, but ends its task: with [ErrGoexit] when the handler was not
+// called yet, otherwise with what the last attempt came to.
 //
 // The context is the one that the handler gets, or, in TaskDone and RunEnded, the run's, which may have ended.
 type Hooks struct {

@@ -148,6 +148,7 @@ type Plan[D, R any] struct {
 
 	hooks hookSet
 	log   *logger
+	bare  bool // there is nothing but the handler
 	timed bool // the length of an attempt is wanted
 }
 
@@ -189,6 +190,7 @@ func NewPlan[D, R any](handler func(context.Context, D) (R, error), workers, inp
 	p.log = &logger{s.logger}
 	p.hooks = newHookSet(s.hooks, p.log)
 	p.timed = p.hooks.has[attemptEnded] || p.hooks.has[retryScheduled] || s.logger != nil
+	p.bare = p.limiter == nil && p.retry.Max == 0 && !p.retry.FreeThrottled && p.retry.Budget == nil && p.attemptTimeout == 0 && p.taskTimeout == 0 && len(s.hooks) == 0 && s.logger == nil
 	if err := faults.join(); err != nil {
 		return nil, err
 	}

@@ -87,8 +87,11 @@ func (w *worker[D, R]) shift() (over bool) {
 			w.work(&w.jobs[w.at])
 		}
 		w.handOver()
-		w.n, w.at = w.crew.intake.Take(w.jobs), 0
-		if w.n == 0 {
+		w.n, w.at = 0, 0
+		if w.crew.ctx.Err() != nil {
+			return true // what is left in the intake is abandoned, and making room there would only invite more
+		}
+		if w.n = w.crew.intake.Take(w.jobs); w.n == 0 {
 			return true
 		}
 	}
@@ -99,7 +102,11 @@ func (w *worker[D, R]) work(job *Job[D, R]) {
 	if w.crew.watch {
 		w.held.set(job.Task.Index, job.Task.id)
 	}
-	w.attempts(job)
+	if w.plan.bare && job.Reply == nil {
+		w.once(job.Task)
+	} else {
+		w.attempts(job)
+	}
 	w.account(job)
 	w.letGo(job)
 }
@@ -114,7 +121,7 @@ func (w *worker[D, R]) account(job *Job[D, R]) {
 			w.crew.cutOff.Store(true)
 		}
 	case Failed:
-		if w.crew.countFailure() && w.crew.ctx.Err() == nil {
+		if w.crew.countFailure() {
 			w.limit = &TooManyFailuresError{Limit: w.plan.failureLimit, Task: t.ID(), Err: t.Err}
 		}
 	}
@@ -225,16 +232,21 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 	w.letGo(job)
 }
 
-// leftHook ends a task whose hook has ended the goroutine, as a test's FailNow does: as if the handler had. An attempt
-// that the hook was told of is still ended properly.
+// leftHook ends a task whose hook has ended the goroutine, as a test's FailNow does. Its handler may not have been called
+// yet, which counts as if the handler had done it; otherwise the last attempt decides, without a retry.
 func (w *worker[D, R]) leftHook(t *Task[D, R], err error) {
 	switch w.hook {
 	case attemptStarted:
 		w.endAttempt(t, err)
+		w.over(t, err)
 	case attemptEnded:
-		w.observe(t, err)
+		if w.plan.observer != nil {
+			w.observe(t, w.call.err)
+		}
+		w.over(t, w.call.err)
+	default:
+		w.over(t, t.Err)
 	}
-	w.fail(t, err)
 }
 
 // tally counts what became of one worker's tasks. Only the worker writes, anyone reads.
