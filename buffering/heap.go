@@ -43,10 +43,22 @@ func (h *Heap[T]) Push(v T, priority int) {
 // Pop removes the item with the lowest priority, the oldest among equals, and returns it. The heap keeps no reference
 // to it. Pop panics when the heap is empty.
 func (h *Heap[T]) Pop() T {
+	v := *h.Peek()
+	h.Drop()
+	return v
+}
+
+// Peek returns a pointer to the item that Pop would return, good until the next Push or Pop. It panics when the heap is
+// empty.
+func (h *Heap[T]) Peek() *T {
 	if len(h.entries) == 0 {
 		panic("buffering: the Heap is empty")
 	}
-	v := h.entries[0].value
+	return &h.entries[0].value
+}
+
+// Drop removes an item, as Pop does, for those who have looked at it with Peek.
+func (h *Heap[T]) Drop() {
 	last := len(h.entries) - 1
 	e := h.entries[last]
 	clear(h.entries[last:])
@@ -56,7 +68,6 @@ func (h *Heap[T]) Pop() T {
 	} else if cap(h.entries) > 1024 {
 		h.entries = nil // a backlog that is over does not hold its memory
 	}
-	return v
 }
 
 // sink puts e where it belongs, starting from a hole at the top.

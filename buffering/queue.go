@@ -95,6 +95,9 @@ func (q *Queue[T]) push(ctx context.Context, item *T, priority int, feed bool) (
 		return 0, err
 	}
 	q.mu.Lock()
+	if feed && !q.closed && !q.room() {
+		yield(&q.mu)
+	}
 	if q.closed {
 		err := q.refusal
 		q.mu.Unlock()
@@ -140,6 +143,9 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
 // over, or 0 when the queue is closed and empty, or abandoned.
 func (q *Queue[T]) Take(n, shares int, take func(item *T, number int)) int {
 	q.mu.Lock()
+	if q.stored() == 0 && !q.closed {
+		yield(&q.mu)
+	}
 	for q.stored() == 0 && !q.closed {
 		q.rest()
 	}
@@ -276,8 +282,9 @@ func (q *Queue[T]) store(item *T, number, priority int) {
 // pop removes the next item and hands it to take.
 func (q *Queue[T]) pop(take func(item *T, number int)) {
 	if q.ranked.Len() > 0 {
-		e := q.ranked.Pop()
+		e := q.ranked.Peek()
 		take(&e.item, e.number)
+		q.ranked.Drop()
 		return
 	}
 	e := q.plain.Peek()

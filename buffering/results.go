@@ -39,9 +39,9 @@ func NewResults[T any](capacity int) *Results[T] {
 // full, until a reader makes room or Lift takes the bound away.
 func (r *Results[T]) Put(items []*T) {
 	r.mu.Lock()
-	for len(items) > 0 && (r.stored() < r.capacity || r.lifted) {
-		r.put(items[0])
-		items = items[1:]
+	if items = r.fill(items); len(items) > 0 {
+		yield(&r.mu)
+		items = r.fill(items)
 	}
 	if len(items) == 0 {
 		r.mu.Unlock()
@@ -54,6 +54,15 @@ func (r *Results[T]) Put(items []*T) {
 	r.mu.Lock()
 	r.writers.release(w)
 	r.mu.Unlock()
+}
+
+// fill puts what fits and returns the rest.
+func (r *Results[T]) fill(items []*T) []*T {
+	for len(items) > 0 && (r.stored() < r.capacity || r.lifted) {
+		r.put(items[0])
+		items = items[1:]
+	}
+	return items
 }
 
 // Next waits for the oldest item. It returns false and nil when the buffer is closed and empty, and ctx's error when

@@ -48,6 +48,15 @@ func (t Task[D, R]) Value() (R, error) {
 	return t.Result, t.Err
 }
 
+// clear makes the task blank. It is cheaper than assigning a zero Task.
+func (t *Task[D, R]) clear() {
+	var (
+		data   D
+		result R
+	)
+	t.Index, t.Data, t.Result, t.Err, t.Attempts, t.Outcome, t.id = 0, data, result, nil, 0, 0, ""
+}
+
 func taskID(id string, index int) string {
 	if id != "" {
 		return id

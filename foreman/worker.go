@@ -149,7 +149,7 @@ func (w *worker[D, R]) letGo(job *Job[D, R]) {
 	if job.Reply != nil {
 		job.Reply(job.Task)
 		job.Reply, job.Context = nil, nil
-		*job.Task = Task[D, R]{}
+		job.Task.clear()
 	} else if w.crew.outlet != nil {
 		w.out = append(w.out, job.Task)
 	}
@@ -177,7 +177,7 @@ func (w *worker[D, R]) handOver() {
 	}
 	w.crew.outlet.Deliver(w.out)
 	for i, t := range w.out {
-		*t = Task[D, R]{}
+		t.clear()
 		w.out[i] = nil
 	}
 	w.out = w.out[:0]
