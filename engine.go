@@ -164,8 +164,6 @@ func (e *Engine[D, R]) Counters() Counters {
 
 // newCrew makes the crew of a run and keeps account of it. It still has to be started.
 func (e *Engine[D, R]) newCrew(ctx context.Context, intake foreman.Intake[D, R], outlet foreman.Outlet[D, R], watch bool) *foreman.Crew[D, R] {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	var crew *foreman.Crew[D, R]
 	crew = e.plan.NewCrew(ctx, foreman.CrewConfig[D, R]{
 		Intake: intake, Outlet: outlet, Watch: watch,
@@ -176,6 +174,8 @@ func (e *Engine[D, R]) newCrew(ctx context.Context, intake foreman.Intake[D, R],
 			delete(e.active, crew)
 		},
 	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.active[crew] = struct{}{}
 	return crew
 }

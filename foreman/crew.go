@@ -109,13 +109,13 @@ func (p *Plan[D, R]) NewCrew(ctx context.Context, c CrewConfig[D, R]) *Crew[D, R
 		parties: 2, inputOpen: true, done: make(chan struct{}),
 	}
 	crew.ctx, crew.cancel = context.WithCancelCause(context.WithValue(ctx, attemptKey{}, 1))
+	p.log.runStarted(crew.ctx, p.workers)
 	return crew
 }
 
 // Start says that the crew is set up: from now on its context is watched, the start timeout runs, and the crew ends when
 // its work does. It must be called once.
 func (c *Crew[D, R]) Start() {
-	c.plan.log.runStarted(c.ctx, c.plan.workers)
 	c.limitStart()
 	c.mu.Lock()
 	c.unwatch = context.AfterFunc(c.ctx, c.windDown)
