@@ -29,7 +29,7 @@ type Queue[T any] struct {
 	pushes   waitlist[push[T]]
 	fed      []*waiter[push[T]] // admitted feeds that are not woken yet
 	idle     waitlist[struct{}] // parked takers
-	resting  int                // parked takers and the one that is on its way
+	resting  int                // takers that are parked, on their way, or about to look once more
 	waking   bool               // one is on its way
 	closed   bool
 	refusal  error
@@ -144,7 +144,9 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
 func (q *Queue[T]) Take(n, shares int, take func(item *T, number int)) int {
 	q.mu.Lock()
 	if q.stored() == 0 && !q.closed {
+		q.resting++ // it will look again, so nobody need be recruited for an item that comes meanwhile
 		yield(&q.mu)
+		q.resting--
 	}
 	for q.stored() == 0 && !q.closed {
 		q.rest()

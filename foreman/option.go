@@ -210,7 +210,7 @@ func (p *Plan[D, R]) setLimiter(s *settings, faults *faults) {
 	if p.maxWait < 0 {
 		faults.add("WithShed", "the longest wait is %v: it must be 0 or more", p.maxWait)
 	}
-	try, ok := s.limiter.(ratelimiter.TryAcquirer)
+	try, ok := ratelimiter.AsTryAcquirer(s.limiter)
 	switch {
 	case ok:
 		p.try = try
