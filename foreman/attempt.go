@@ -187,7 +187,7 @@ func (w *worker[D, R]) attempt(job *Job[D, R]) error {
 	} else {
 		w.tally.retries.Add(1)
 	}
-	ctx := w.call.begin(w.ctx, t.Attempts, job.Context == nil, w.plan.attemptTimeout)
+	ctx := w.beginCall(t.Attempts, job.Context == nil)
 	if w.plan.hooks.has[attemptStarted] {
 		w.tell(attemptStarted, &hookCall{ctx: ctx, attempt: w.event(t, 0)})
 	}
@@ -210,14 +210,13 @@ func (w *worker[D, R]) attempt(job *Job[D, R]) error {
 // own timeout that ended the handler's context.
 // Any other error is the handler's own, a deadline of its own making included, and stays as it is.
 func (w *worker[D, R]) classify(t *Task[D, R], err error) error {
-	cause := w.call.cause()
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(w.call.ctx)) {
 		return err
 	}
-	switch cause {
-	case errAttemptTimeout:
+	switch {
+	case w.call.timeout != nil && w.call.timeout.state.Load() == struck:
 		return &TimeoutError{Task: t.ID(), Scope: "attempt", Limit: w.plan.attemptTimeout, During: duringHandler, Err: err}
-	case errTaskTimeout:
+	case w.timedOut():
 		return &TimeoutError{Task: t.ID(), Scope: "task", Limit: w.plan.taskTimeout, During: duringHandler, Err: err}
 	}
 	return err
@@ -232,7 +231,7 @@ func (w *worker[D, R]) endAttempt(t *Task[D, R], err error) {
 	if w.plan.observer != nil {
 		w.observe(t, err)
 	}
-	w.call.end()
+	w.endCall()
 }
 
 func (w *worker[D, R]) reportAttempt(t *Task[D, R], err error) {

@@ -7,11 +7,8 @@ import (
 	"time"
 )
 
-// What context.Cause says when one of our own timeouts has struck. Handlers can see it, too.
-var (
-	errAttemptTimeout = errors.New("penstock: attempt timeout")
-	errTaskTimeout    = errors.New("penstock: task timeout")
-)
+// errTaskTimeout is what context.Cause says when a task timeout has struck.
+var errTaskTimeout = errors.New("penstock: task timeout")
 
 type attemptKey struct{}
 
@@ -24,36 +21,33 @@ func AttemptNumber(ctx context.Context) int {
 
 // A call is the context of one handler call. Without a timeout a task's first call uses the task's context as it is.
 type call struct {
-	ctx    context.Context
-	cancel context.CancelFunc // of the timeout, if there is one
-	began  time.Time
-	err    error // what it came to, while hooks and the limiter are told
-
+	ctx     context.Context
+	timeout *timeoutContext // ctx, if the attempt has a timeout
+	began   time.Time
 	elapsed time.Duration
+	err     error // what it came to, while hooks and the limiter are told
 }
 
-// begin makes the context. marked says that ctx says already that it is the first attempt.
-func (c *call) begin(ctx context.Context, number int, marked bool, timeout time.Duration) context.Context {
+// beginCall makes the context of an attempt. marked says that the task's context says already that it is the first.
+func (w *worker[D, R]) beginCall(number int, marked bool) context.Context {
+	ctx := w.ctx
 	if number > 1 || !marked {
 		ctx = context.WithValue(ctx, attemptKey{}, number)
 	}
-	if timeout > 0 {
-		ctx, c.cancel = context.WithTimeoutCause(ctx, timeout, errAttemptTimeout)
+	if d := w.plan.attemptTimeout; d > 0 {
+		w.call.timeout = w.withTimeout(ctx, d)
+		ctx = w.call.timeout
 	}
-	c.ctx = ctx
+	w.call.ctx = ctx
 	return ctx
 }
 
-// cause is why the call's context ended, or nil while it has not.
-func (c *call) cause() error { return context.Cause(c.ctx) }
-
-// end releases the context. Only its timer must go; what the handler keeps of it stays valid, and ended.
-func (c *call) end() {
-	if c.cancel != nil {
-		c.cancel()
-		c.cancel = nil
+// endCall releases the context. What the handler keeps of it stays valid, and ended.
+func (w *worker[D, R]) endCall() {
+	if w.call.timeout != nil {
+		w.endTimeout(w.call.timeout)
 	}
-	c.ctx, c.err = nil, nil
+	w.call.ctx, w.call.timeout, w.call.err = nil, nil, nil
 }
 
 func badCost(cost int) error {

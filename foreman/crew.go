@@ -320,6 +320,7 @@ func (c *Crew[D, R]) Running() []RunningTask {
 
 // windDown runs when the crew's context has ended: nobody waits for room any more, and what is pending is over.
 func (c *Crew[D, R]) windDown() {
+	c.endTimeouts()
 	if c.outlet != nil {
 		c.outlet.Lift()
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-go/penstock/ratelimiter"
 )
 
-// A worker takes jobs and sees each through its attempts, one after the other. All fields but tally and held are its
-// own goroutine's.
+// A worker takes jobs and sees each through its attempts, one after the other. All fields but timeout, tally and held are
+// its own goroutine's.
 type worker[D, R any] struct {
 	crew *Crew[D, R]
 	plan *Plan[D, R]
@@ -26,11 +26,14 @@ type worker[D, R any] struct {
 	rescuing bool
 	ctx      context.Context    // of the task
 	endTime  context.CancelFunc // of the task timeout, if there is one
+	timer    *time.Timer        // of attempt timeouts, made when it is first needed
 	call     call               // the attempt
 	spent    int                // retries used up
 	req      ratelimiter.Request
 	hook     hookKind              // the one that was called last
 	limit    *TooManyFailuresError // reached with the task under way
+
+	timeout atomic.Pointer[timeoutContext] // of the attempt, for its timer and the crew
 
 	tally tally
 	held  held
@@ -226,7 +229,7 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 	default:
 		w.breakDown(t, &CallbackError{Callback: stage.callback(), Task: t.ID(), Err: err}, duringHandler)
 	}
-	w.call.end()
+	w.endCall()
 	w.endTask()
 	w.account(job)
 	w.letGo(job)

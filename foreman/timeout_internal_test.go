@@ -1,0 +1,182 @@
+package foreman
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// withTimeout runs f as the handler of one item with an attempt timeout of a second, and returns the task.
+func withTimeout(t *testing.T, parent context.Context, opts []Option, f func(context.Context) error) Task[int, int] {
+	t.Helper()
+	fm, err := New(func(ctx context.Context, n int) (int, error) { return n, f(ctx) }, 1,
+		append(opts, WithAttemptTimeout(time.Second))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fm.Start(parent); err != nil {
+		t.Fatal(err)
+	}
+	if err := fm.Add(context.Background(), Task[int, int]{}); err != nil {
+		t.Fatal(err)
+	}
+	task, err := fm.Next(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = fm.Stop()
+	return task
+}
+
+func TestTimeoutContext(t *testing.T) {
+	type key struct{}
+	parent := context.WithValue(context.Background(), key{}, "v")
+	for name, opts := range map[string][]Option{
+		"of the crew": nil,
+		"of a task":   {WithTaskTimeout(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var kept, child context.Context
+				start := time.Now()
+				task := withTimeout(t, parent, opts, func(ctx context.Context) error {
+					kept = ctx
+					if d, ok := ctx.Deadline(); !ok || d.Sub(start) != time.Second {
+						t.Errorf("Deadline in %v, %v", d.Sub(start), ok)
+					}
+					if ctx.Value(key{}) != "v" || ctx.Err() != nil {
+						t.Error("values are lost, or it begins ended")
+					}
+					var cancel context.CancelFunc
+					child, cancel = context.WithCancel(ctx)
+					defer cancel()
+					<-child.Done()
+					if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded || context.Cause(child) != context.DeadlineExceeded {
+						t.Errorf("Err = %v, child's = %v", ctx.Err(), child.Err())
+					}
+					return ctx.Err()
+				})
+				var timeout *TimeoutError
+				if !errors.As(task.Err, &timeout) || timeout.Scope != "attempt" || time.Since(start) != time.Second {
+					t.Errorf("%v after %v", task.Err, time.Since(start))
+				}
+				<-kept.Done()
+				ran := make(chan struct{})
+				if stop := context.AfterFunc(kept, func() { close(ran) }); stop() {
+					t.Error("an AfterFunc on an ended context was stopped")
+				}
+				<-ran
+			})
+		})
+	}
+}
+
+// A context kept by a goroutine of the handler's ends with the call, and so do those derived from it.
+func TestTimeoutContextEndsWithTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept context.Context
+		stopped, ran := false, make(chan struct{})
+		withTimeout(t, context.Background(), nil, func(ctx context.Context) error {
+			child, cancel := context.WithTimeout(ctx, time.Minute)
+			_ = cancel
+			kept = child
+			stopped = context.AfterFunc(ctx, func() { t.Error("it was stopped") })()
+			context.AfterFunc(ctx, func() { close(ran) })
+			return nil
+		})
+		<-kept.Done()
+		<-ran
+		if kept.Err() != context.Canceled || !stopped {
+			t.Errorf("Err = %v, stopped = %v", kept.Err(), stopped)
+		}
+	})
+}
+
+// The run's end reaches calls that are under way, and shows its cause.
+func TestTimeoutContextEndsWithTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("cause")
+		parent, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(time.Millisecond, func() { cancel(cause) })
+		start := time.Now()
+		task := withTimeout(t, parent, nil, func(ctx context.Context) error {
+			<-ctx.Done()
+			if context.Cause(ctx) != cause || ctx.Err() != context.Canceled {
+				t.Errorf("Cause = %v, Err = %v", context.Cause(ctx), ctx.Err())
+			}
+			return ctx.Err()
+		})
+		if task.Outcome != Unfinished || !errors.Is(task.Err, cause) || time.Since(start) != time.Millisecond {
+			t.Errorf("%v after %v", task.Err, time.Since(start))
+		}
+	})
+}
+
+// The timer of a worker belongs to one attempt after the other, and never ends another one than its own.
+func TestTimeoutsOfSuccessiveAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fm, err := New(func(ctx context.Context, d time.Duration) (time.Duration, error) {
+			start := time.Now()
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+			return time.Since(start), nil
+		}, 1, WithAttemptTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fm.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			d := time.Duration(i*37%20) * 100 * time.Millisecond
+			if d == time.Second {
+				d-- // at the very instant either may win
+			}
+			_ = fm.Add(t.Context(), Task[time.Duration, time.Duration]{Data: d})
+		}
+		go fm.Finalize(t.Context())
+		for {
+			task, err := fm.Next(t.Context())
+			if err != nil {
+				break
+			}
+			if want := min(task.Data, time.Second); task.Result != want {
+				t.Errorf("a call of %v took %v", task.Data, task.Result)
+			}
+		}
+	})
+}
+
+func BenchmarkAttemptTimeout(b *testing.B) {
+	b.Run("WithTimeout", func(b *testing.B) {
+		b.ReportAllocs()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for b.Loop() {
+			_, cancel := context.WithTimeout(ctx, time.Minute)
+			cancel()
+		}
+	})
+	b.Run("Attempt", func(b *testing.B) {
+		p, err := NewPlan(func(context.Context, int) (int, error) { return 0, nil }, 1, 1, 1, WithAttemptTimeout(time.Minute))
+		if err != nil {
+			b.Fatal(err)
+		}
+		inbox := p.NewInbox(true)
+		crew := p.NewCrew(context.Background(), CrewConfig[int, int]{Intake: inbox})
+		w := newWorker(crew, 0)
+		w.ctx = crew.ctx
+		b.ReportAllocs()
+		for b.Loop() {
+			w.beginCall(1, true)
+			w.endCall()
+		}
+		crew.InputDone()
+		crew.Start()
+		<-crew.Done()
+	})
+}
