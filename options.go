@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock-go/penstock/breaker"
 	"github.com/penstock-go/penstock/foreman"
 	"github.com/penstock-go/penstock/ratelimiter"
 	"github.com/penstock-go/penstock/retry"
@@ -86,6 +87,12 @@ func WithBatch(n int) Option { return foreman.WithBatch(n) }
 // Outcome Shed and a *[ShedError], calls no handler, and counts neither as failed nor towards the failure limit. Retries
 // are shed like first attempts. The default is to wait.
 func WithShed(maxWait time.Duration) Option { return foreman.WithShed(maxWait) }
+
+// WithBreaker puts a circuit breaker in front of the limiter. While it is open attempts wait, nothing of the limiter's is
+// used up, and nothing is shed, whatever WithShed says: the items are fine, their service is not. It is told how each
+// attempt ended; attempts that were cancelled do not count. One breaker may be shared by many engines. A panic in its
+// Trip function ends the run with a *[CallbackError]. The default is none.
+func WithBreaker(b *breaker.Breaker) Option { return foreman.WithBreaker(b) }
 
 // WithHooks adds functions that are told what happens. Several sets are all called, in the order they were given. A hook
 // that panics is logged and otherwise ignored.

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/penstock-go/penstock/breaker"
 	"github.com/penstock-go/penstock/ratelimiter"
 	"github.com/penstock-go/penstock/retry"
 )
 
-// attempts is the life of a task with its worker: limiter, timeout, handler, classify, backoff, and again, until there
+// attempts is the life of a task with its worker: breaker, limiter, timeout, handler, classify, backoff, and again, until there
 // is an outcome. The worker is occupied all the while, and a task is never overtaken by its worker's next one.
 func (w *worker[D, R]) attempts(job *Job[D, R]) {
 	t := job.Task
@@ -95,16 +96,36 @@ func (w *worker[D, R]) request(t *Task[D, R]) {
 	w.stage = inOurs
 }
 
-// admitted waits for the limiter and reports whether an attempt may start. If not, the task has its outcome.
+// admitted waits for the breaker and the limiter and reports whether an attempt may start. If not, the task has its
+// outcome.
 func (w *worker[D, R]) admitted(job *Job[D, R]) bool {
 	t := job.Task
 	if w.ctx.Err() != nil || w.ctx != w.crew.ctx && w.crew.ctx.Err() != nil {
 		w.cut(t, duringQueue)
 		return false
 	}
-	if w.plan.limiter == nil {
-		return true
+	if w.plan.breaker == nil {
+		return w.plan.limiter == nil || w.granted(job)
 	}
+	for {
+		if w.plan.breaker.Wait(w.ctx) != nil {
+			w.cut(t, duringBreaker)
+			return false
+		}
+		if w.plan.limiter != nil && !w.granted(job) {
+			w.plan.breaker.Skip()
+			return false
+		}
+		if w.ticket, w.entered = w.plan.breaker.Enter(); w.entered {
+			return true
+		}
+		w.refund() // it opened while we waited for the limiter
+	}
+}
+
+// granted waits for the limiter. If it does not grant, the task has its outcome.
+func (w *worker[D, R]) granted(job *Job[D, R]) bool {
+	t := job.Task
 	if w.req.Cost < 0 {
 		w.breakDown(t, &CallbackError{Callback: "cost", Task: t.ID(), Err: badCost(w.req.Cost)}, duringLimiter)
 		return false
@@ -114,7 +135,7 @@ func (w *worker[D, R]) admitted(job *Job[D, R]) bool {
 		w.refused(job, err)
 		return false
 	}
-	if w.ctx.Err() != nil || w.crew.ctx.Err() != nil { // granted, but too late to start anything: give the grant back if the limiter takes it
+	if w.ctx.Err() != nil || w.crew.ctx.Err() != nil { // granted, but too late to start anything
 		w.refund()
 		w.cut(t, duringLimiter)
 		return false
@@ -133,6 +154,7 @@ func (w *worker[D, R]) acquire() (err error) {
 	return err
 }
 
+// refund gives a grant back, if the limiter takes it.
 func (w *worker[D, R]) refund() {
 	if a, ok := w.plan.limiter.(ratelimiter.Adjuster); ok {
 		w.stage = inLimiter
@@ -231,6 +253,9 @@ func (w *worker[D, R]) endAttempt(t *Task[D, R], err error) {
 	if w.plan.observer != nil {
 		w.observe(t, err)
 	}
+	if w.entered {
+		w.leaveBreaker(w.report(err))
+	}
 	w.endCall()
 }
 
@@ -258,6 +283,33 @@ func (w *worker[D, R]) observe(t *Task[D, R], err error) {
 	w.stage = inObserver
 	w.plan.observer.Observe(w.req, w.capped(err))
 	w.stage = inOurs
+}
+
+// report is what the breaker is told about the attempt.
+func (w *worker[D, R]) report(err error) breaker.Report {
+	if err == nil {
+		return breaker.Succeeded
+	}
+	if w.gone() {
+		return breaker.Ignored
+	}
+	failure := true
+	if w.rescuing {
+		_ = apart(func() { failure = w.plan.breaker.Failure(err) })
+	} else {
+		w.stage = inTrip
+		failure = w.plan.breaker.Failure(err)
+		w.stage = inOurs
+	}
+	if failure {
+		return breaker.Failed
+	}
+	return breaker.Succeeded
+}
+
+func (w *worker[D, R]) leaveBreaker(r breaker.Report) {
+	w.entered = false
+	w.plan.breaker.Leave(w.ticket, r)
 }
 
 // capped is err with a Retry-After no longer than the policy's cap.

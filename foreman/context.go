@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/penstock-go/penstock/breaker"
 )
 
 // errTaskTimeout is what context.Cause says when a task timeout has struck.
@@ -46,6 +48,9 @@ func (w *worker[D, R]) beginCall(number int, marked bool) context.Context {
 func (w *worker[D, R]) endCall() {
 	if w.call.timeout != nil {
 		w.endTimeout(w.call.timeout)
+	}
+	if w.entered { // the attempt came to nothing that could be told
+		w.leaveBreaker(breaker.Ignored)
 	}
 	w.call.ctx, w.call.timeout, w.call.err = nil, nil, nil
 }

@@ -38,7 +38,8 @@ type TimeoutError struct {
 	Scope string
 	// Limit is the timeout as it was set.
 	Limit time.Duration
-	// During says what the task was doing: "handler", "limiter" or "backoff"; an attempt is always in its handler.
+	// During says what the task was doing: "handler", "limiter", "breaker" or "backoff"; an attempt is always in its
+	// handler.
 	During string
 	// Err is what the handler returned last, or nil when it was never called.
 	Err error
@@ -48,6 +49,8 @@ type TimeoutError struct {
 func (e *TimeoutError) Error() string {
 	s := fmt.Sprintf("penstock: task %s: %s timed out after %v", e.Task, e.Scope, e.Limit)
 	switch e.During {
+	case duringBreaker:
+		s += " while waiting for the breaker to close"
 	case duringLimiter:
 		s += " while waiting for the limiter"
 	case duringBackoff:
@@ -65,6 +68,7 @@ func (e *TimeoutError) Timeout() bool { return true }
 // Where a task was when something struck it.
 const (
 	duringHandler = "handler"
+	duringBreaker = "breaker"
 	duringLimiter = "limiter"
 	duringBackoff = "backoff"
 	duringQueue   = "queue"
@@ -73,7 +77,7 @@ const (
 // An UnfinishedError is the Err of every task whose Outcome is [Unfinished]. To errors.Is it is
 // [context.Canceled] or [context.DeadlineExceeded], the cause, and the handler's last error.
 type UnfinishedError struct {
-	// During says what the task was doing when it was cut off: "queue", "limiter", "handler" or "backoff".
+	// During says what the task was doing when it was cut off: "queue", "breaker", "limiter", "handler" or "backoff".
 	During string
 	// Context is context.Canceled or context.DeadlineExceeded.
 	Context error
@@ -89,6 +93,8 @@ func (e *UnfinishedError) Error() string {
 	switch e.During {
 	case duringQueue:
 		s = "penstock: not started: "
+	case duringBreaker:
+		s = "penstock: unfinished, waiting for the breaker to close: "
 	case duringLimiter:
 		s = "penstock: unfinished, waiting for the limiter: "
 	case duringBackoff:
@@ -177,7 +183,8 @@ func (e *LimiterError) Unwrap() error { return e.Err }
 // A CallbackError ends a run: a function that the user passed as an option panicked or gave an invalid answer.
 // A panicking hook is only logged.
 type CallbackError struct {
-	// Callback names the function: "key", "cost", "priority", "retry" (a policy's If and Unless) or "backoff".
+	// Callback names the function: "key", "cost", "priority", "retry" (a policy's If and Unless), "backoff" or "breaker"
+	// (its Trip).
 	Callback string
 	// Task is the id of the task it was called for; empty for a priority, which an item has before it is a task.
 	Task string

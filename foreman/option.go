@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/penstock-go/penstock/breaker"
 	"github.com/penstock-go/penstock/ratelimiter"
 	"github.com/penstock-go/penstock/retry"
 )
@@ -40,6 +41,8 @@ type settings struct {
 	resultCapacity *int
 	batch          *int
 	maxWait        *time.Duration
+	breaker        *breaker.Breaker
+	hasBreaker     bool
 	hooks          []Hooks
 	logger         *slog.Logger
 }
@@ -116,6 +119,13 @@ func WithShed(maxWait time.Duration) Option {
 	return option(func(s *settings) { s.maxWait = &maxWait })
 }
 
+// WithBreaker puts a circuit breaker in front of the limiter. While it is open attempts wait, nothing of the limiter's is
+// used up, and nothing is shed. It is told how each attempt ended; attempts that were cancelled do not count. One breaker
+// may be shared by many plans. A panic in its Trip function ends the run with a [CallbackError]. The default is none.
+func WithBreaker(b *breaker.Breaker) Option {
+	return option(func(s *settings) { s.breaker, s.hasBreaker = b, true })
+}
+
 // WithHooks adds functions that are told what happens. Several sets are all called, in the order they were given.
 func WithHooks(h Hooks) Option { return option(func(s *settings) { s.hooks = append(s.hooks, h) }) }
 
@@ -136,6 +146,7 @@ type Plan[D, R any] struct {
 	cost     func(D) int
 	priority func(D) int
 	maxWait  time.Duration
+	breaker  *breaker.Breaker
 
 	retry          retry.Policy
 	attemptTimeout time.Duration // 0: none
@@ -171,7 +182,7 @@ func NewPlan[D, R any](handler func(context.Context, D) (R, error), workers, inp
 		faults.add("workers", "is %d: at least 1 is needed", workers)
 	}
 	p := &Plan[D, R]{
-		handler: handler, workers: workers, limiter: s.limiter, retry: s.retry,
+		handler: handler, workers: workers, limiter: s.limiter, retry: s.retry, breaker: s.breaker,
 		attemptTimeout: faults.positive("WithAttemptTimeout", s.attemptTimeout),
 		taskTimeout:    faults.positive("WithTaskTimeout", s.taskTimeout),
 		startTimeout:   faults.positive("WithStartTimeout", s.startTimeout),
@@ -184,13 +195,16 @@ func NewPlan[D, R any](handler func(context.Context, D) (R, error), workers, inp
 		priority:       typed[D, int](&faults, "WithPriority", s.priority),
 	}
 	p.setLimiter(&s, &faults)
+	if s.hasBreaker && s.breaker == nil {
+		faults.add("WithBreaker", "the breaker is nil: leave the option out (did its constructor return an error?)")
+	}
 	if err := s.retry.Validate(); err != nil {
 		faults.add("WithRetry", "%v", err)
 	}
 	p.log = &logger{s.logger}
 	p.hooks = newHookSet(s.hooks, p.log)
 	p.timed = p.hooks.has[attemptEnded] || p.hooks.has[retryScheduled] || s.logger != nil
-	p.bare = p.limiter == nil && p.retry.Max == 0 && !p.retry.FreeThrottled && p.retry.Budget == nil && p.attemptTimeout == 0 && p.taskTimeout == 0 && len(s.hooks) == 0 && s.logger == nil
+	p.bare = p.limiter == nil && p.breaker == nil && p.retry.Max == 0 && !p.retry.FreeThrottled && p.retry.Budget == nil && p.attemptTimeout == 0 && p.taskTimeout == 0 && len(s.hooks) == 0 && s.logger == nil
 	if err := faults.join(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-go/penstock/breaker"
 	"github.com/penstock-go/penstock/ratelimiter"
 )
 
@@ -27,8 +28,10 @@ type worker[D, R any] struct {
 	ctx      context.Context    // of the task
 	endTime  context.CancelFunc // of the task timeout, if there is one
 	timer    *time.Timer        // of attempt timeouts, made when it is first needed
-	call     call               // the attempt
-	spent    int                // retries used up
+	ticket   breaker.Ticket     // of the breaker, while entered
+	entered  bool
+	call     call // the attempt
+	spent    int  // retries used up
 	req      ratelimiter.Request
 	hook     hookKind              // the one that was called last
 	limit    *TooManyFailuresError // reached with the task under way
@@ -52,10 +55,11 @@ const (
 	inCost
 	inRetry
 	inBackoff
+	inTrip
 )
 
 func (s stage) callback() string {
-	return [...]string{inKey: "key", inCost: "cost", inRetry: "retry", inBackoff: "backoff"}[s]
+	return [...]string{inKey: "key", inCost: "cost", inRetry: "retry", inBackoff: "backoff", inTrip: "breaker"}[s]
 }
 
 func newWorker[D, R any](c *Crew[D, R], id int) *worker[D, R] {
@@ -225,6 +229,9 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 	case inHook:
 		w.leftHook(t, err)
 	case inLimiter:
+		if w.plan.breaker != nil {
+			w.plan.breaker.Skip()
+		}
 		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
 	default:
 		w.breakDown(t, &CallbackError{Callback: stage.callback(), Task: t.ID(), Err: err}, duringHandler)
