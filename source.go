@@ -27,8 +27,7 @@ func (s Source[T]) isSlice() bool { return s.channel == nil && s.produce == nil 
 // the source. The slice must not be changed while a run uses it.
 func FromSlice[T any](items []T) Source[T] { return Source[T]{items: items} }
 
-// FromSeq gives what an iterator yields. It runs on a goroutine of its own, or on the caller's where that is free, up to
-// the input capacity ahead of the workers.
+// FromSeq gives what an iterator yields. It runs on a goroutine of its own, up to the input capacity ahead of the workers.
 func FromSeq[T any](seq iter.Seq[T]) Source[T] {
 	if seq == nil {
 		return Source[T]{isNil: "FromSeq: the sequence is nil"}
@@ -68,10 +67,13 @@ func FromChan[T any](ch <-chan T) Source[T] {
 	return Source[T]{channel: ch}
 }
 
-// FromFunc gives what a function yields. yield waits while the input is full, and returns false once the run wants no
-// more items: the one it was given was then not accepted, or will not be started, and the function should return. Its context ends when the run does, also while it waits for something of
-// its own. An error that it returns ends the run with a *[SourceError], except one that only reports that its context has
-// ended. yield must not be called by two goroutines at once, nor after the function has returned.
+// FromFunc gives what a function yields. Its context ends when the run does, also while it waits for something of its own.
+// An error that it returns ends the run with a *[SourceError], except one that only reports that its context has ended.
+//
+// yield waits while the input is full: its item is accepted as soon as there is room, and it returns when half of the
+// input capacity is free, so that a fast source reads ahead in strides. It returns false once the run wants no more items;
+// the function should then return. The item it was given may or may not have been accepted by then, which the tasks tell,
+// and is not started. yield must not be called by two goroutines at once, nor after the function has returned.
 func FromFunc[T any](f func(ctx context.Context, yield func(T) bool) error) Source[T] {
 	if f == nil {
 		return Source[T]{isNil: "FromFunc: the function is nil"}

@@ -168,16 +168,18 @@ func (w *worker[D, R]) refund() {
 func (w *worker[D, R]) refused(job *Job[D, R], err error) {
 	t := job.Task
 	w.stage = inLimiter // the error's methods are the limiter's code
-	defer func() { w.stage = inOurs }()
 	var excess *ratelimiter.ExcessError
+	shed := w.plan.try != nil && errors.As(err, &excess)
+	never, late := errors.Is(err, ratelimiter.ErrNeverGranted), errors.Is(err, context.DeadlineExceeded)
+	w.stage = inOurs
 	switch {
 	case w.ctx.Err() != nil || w.crew.ctx.Err() != nil:
 		w.cut(t, duringLimiter)
-	case w.plan.try != nil && errors.As(err, &excess):
+	case shed:
 		t.Outcome, t.Err = Shed, &ShedError{Task: t.ID(), MaxWait: w.plan.maxWait, Err: excess, Last: t.Err}
-	case errors.Is(err, ratelimiter.ErrNeverGranted):
+	case never:
 		w.fail(t, err)
-	case errors.Is(err, context.DeadlineExceeded) && hasDeadline(w.ctx):
+	case late && hasDeadline(w.ctx):
 		w.hopeless(job)
 	default:
 		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
@@ -263,9 +265,7 @@ func (w *worker[D, R]) reportAttempt(t *Task[D, R], err error) {
 	w.call.elapsed = time.Since(w.call.began)
 	a := w.event(t, w.call.elapsed)
 	if err != nil && w.plan.log.l != nil && !w.gone() {
-		w.stage, w.hook = inHook, attemptEnded
-		w.plan.log.attemptFailed(w.call.ctx, a, err)
-		w.stage = inOurs
+		w.log(attemptEnded, func() { w.plan.log.attemptFailed(w.call.ctx, a, err) })
 	}
 	if w.plan.hooks.has[attemptEnded] {
 		w.tell(attemptEnded, &hookCall{ctx: w.call.ctx, attempt: a, err: err})
@@ -372,9 +372,7 @@ func (w *worker[D, R]) mayRetry(err error) bool {
 
 func (w *worker[D, R]) announce(t *Task[D, R], err error, delay time.Duration) {
 	if w.plan.log.l != nil {
-		w.stage, w.hook = inHook, retryScheduled
-		w.plan.log.retryScheduled(w.ctx, w.event(t, w.call.elapsed), delay)
-		w.stage = inOurs
+		w.log(retryScheduled, func() { w.plan.log.retryScheduled(w.ctx, w.event(t, w.call.elapsed), delay) })
 	}
 	if w.plan.hooks.has[retryScheduled] {
 		w.tell(retryScheduled, &hookCall{ctx: w.ctx, attempt: w.event(t, w.call.elapsed), err: err, delay: delay})

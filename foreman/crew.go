@@ -392,7 +392,9 @@ func (c *Crew[D, R]) end() {
 	c.err = c.verdict()
 	counters := c.Counters()
 	c.plan.hooks.callApart(runEnded, hookCall{ctx: c.ctx, counters: counters, err: c.err})
-	c.plan.log.runEnded(c.ctx, counters, c.err)
+	if c.plan.log.l != nil {
+		_ = apart(func() { c.plan.log.runEnded(c.ctx, counters, c.err) })
+	}
 	if c.onEnd != nil {
 		c.onEnd(counters)
 	}

@@ -240,7 +240,11 @@ type RunningTask struct {
 // Error names up to five of the tasks and says how many there are.
 func (e *StillRunningError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "penstock: stop gave up waiting (%v) with %d tasks still running", e.Err, len(e.Tasks))
+	tasks := "tasks"
+	if len(e.Tasks) == 1 {
+		tasks = "task"
+	}
+	fmt.Fprintf(&b, "penstock: stop gave up waiting (%v) with %d %s still running", e.Err, len(e.Tasks), tasks)
 	for i, t := range e.Tasks {
 		if i == 5 {
 			b.WriteString(", …")

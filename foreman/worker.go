@@ -148,6 +148,17 @@ func (w *worker[D, R]) tell(k hookKind, c *hookCall) {
 	w.stage = inOurs
 }
 
+// log calls a function that logs, with the same care as a hook: the log's handler is the user's code.
+func (w *worker[D, R]) log(k hookKind, write func()) {
+	if w.rescuing {
+		_ = apart(write)
+		return
+	}
+	w.stage, w.hook = inHook, k
+	write()
+	w.stage = inOurs
+}
+
 // letGo sets a task that is over and done with out for delivery, or gives it to the one who waits for it.
 func (w *worker[D, R]) letGo(job *Job[D, R]) {
 	if w.crew.watch {
