@@ -240,9 +240,9 @@ type RunningTask struct {
 // Error names up to five of the tasks and says how many there are.
 func (e *StillRunningError) Error() string {
 	var b strings.Builder
-	tasks := "tasks"
+	tasks, silent := "tasks", "their handlers have not returned since they were cancelled"
 	if len(e.Tasks) == 1 {
-		tasks = "task"
+		tasks, silent = "task", "its handler has not returned since it was cancelled"
 	}
 	fmt.Fprintf(&b, "penstock: stop gave up waiting (%v) with %d %s still running", e.Err, len(e.Tasks), tasks)
 	for i, t := range e.Tasks {
@@ -256,7 +256,7 @@ func (e *StillRunningError) Error() string {
 		}
 		fmt.Fprintf(&b, "%stask %s for %v", sep, t.ID, t.For.Round(time.Millisecond))
 	}
-	b.WriteString("; their handlers have not returned since they were cancelled")
+	b.WriteString("; " + silent)
 	return b.String()
 }
 

@@ -601,7 +601,7 @@ func ExampleStillRunningError() {
 		Err:   context.DeadlineExceeded,
 	}
 	fmt.Println(err)
-	// Output: penstock: stop gave up waiting (context deadline exceeded) with 1 tasks still running: task 4 for 3s; their handlers have not returned since they were cancelled
+	// Output: penstock: stop gave up waiting (context deadline exceeded) with 1 task still running: task 4 for 3s; its handler has not returned since it was cancelled
 }
 
 func ExampleRunningTask() {

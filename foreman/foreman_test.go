@@ -566,7 +566,7 @@ func TestErrorTexts(t *testing.T) {
 		"penstock: failure limit of 2 reached with task 3: panic: one":                               &foreman.TooManyFailuresError{Limit: 2, Task: "3", Err: &foreman.PanicError{Value: errOne}},
 		"rate_limit: token bucket 10/s for all requests: next grant in 1s: task 3 was shed":          &foreman.ShedError{Task: "3", Err: excess},
 		"penstock: WithBatch: is 0: it must be at least 1":                                           &foreman.OptionError{Option: "WithBatch", Problem: "is 0: it must be at least 1"},
-		"penstock: stop gave up waiting (context deadline exceeded) with 1 tasks still running: tas": stillRunning(1),
+		"penstock: stop gave up waiting (context deadline exceeded) with 1 task still running: tas": stillRunning(1),
 	} {
 		if !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got  %s\nwant %s", err, want)
