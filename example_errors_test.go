@@ -176,12 +176,9 @@ func ExampleStillRunningError() {
 }
 
 func ExampleRunningTask() {
-	fmt.Println(&penstock.StillRunningError{
-		Tasks: []penstock.RunningTask{{Index: 7, ID: "invoice-7", For: 90 * time.Second}},
-		Err:   context.DeadlineExceeded,
-	})
-	// Output:
-	// penstock: stop gave up waiting (context deadline exceeded) with 1 task still running: task invoice-7 for 1m30s; its handler has not returned since it was cancelled
+	task := penstock.RunningTask{Index: 7, ID: "invoice-7", For: 90 * time.Second}
+	fmt.Printf("number %d, task %s, for %v\n", task.Index, task.ID, task.For)
+	// Output: number 7, task invoice-7, for 1m30s
 }
 
 func ExampleOptionError() {

@@ -13,7 +13,7 @@ import (
 // All methods are safe for concurrent use, from handlers too; but a handler that waits for room, for a result or for the
 // end of its own run waits for itself when every worker does so.
 //
-// Both the input and the results are bounded: with neither option set, submitting more than about four items per worker
+// Both the input and the results are bounded: with neither option set, submitting more than three items per worker
 // without reading a result waits for ever, which is what the context of Submit is for. Read results while submitting.
 type Run[D, R any] struct {
 	engine *Engine[D, R]
@@ -65,6 +65,9 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 	}
 	var s submission
 	for _, o := range opts {
+		if o == nil {
+			return "", &OptionError{Option: "Submit", Problem: "an option is nil: leave it out"}
+		}
 		o(&s)
 	}
 	priority, err := r.priority(data, &s)
