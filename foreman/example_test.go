@@ -699,3 +699,54 @@ func ExampleJob() {
 	<-crew.Done()
 	// Output: 4 <nil>
 }
+
+// What a crew asks of an Intake, played through by hand.
+func ExampleIntake() {
+	plan, _ := foreman.NewPlan(length, 1, 10, 10)
+	inbox := plan.NewInbox(true)
+	for _, word := range []string{"reach", "riffle"} {
+		inbox.Add(context.Background(), foreman.Task[string, int]{Data: word}, 0, nil, nil)
+	}
+	var intake foreman.Intake[string, int] = inbox
+
+	jobs := []foreman.Job[string, int]{{Task: new(foreman.Task[string, int])}} // a worker's, with room for one task
+	fmt.Println(intake.Take(jobs), jobs[0].Task.Data)
+	fmt.Println(intake.Counts())
+	intake.Abandon(foreman.ErrStopped, func(job *foreman.Job[string, int]) { fmt.Println("left over:", job.Task.Data) })
+	fmt.Println(intake.Take(jobs))
+	// Output:
+	// 1 reach
+	// 2 1
+	// left over: riffle
+	// 0
+}
+
+// What a crew asks of an Outlet, played through by hand.
+func ExampleOutlet() {
+	plan, _ := foreman.NewPlan(length, 1, 10, 1) // room for one result
+	outbox := plan.NewOutbox()
+	var outlet foreman.Outlet[string, int] = outbox
+
+	outlet.Deliver([]*foreman.Task[string, int]{{Data: "pool"}})
+	outlet.Lift() // from now on Deliver does not wait for a reader
+	outlet.Deliver([]*foreman.Task[string, int]{{Data: "lake"}})
+	outlet.Close()
+	fmt.Println(len(outbox.Drain()))
+	// Output: 2
+}
+
+func ExampleCrewConfig() {
+	plan, _ := foreman.NewPlan(length, 1, 10, 10)
+	inbox := plan.NewInbox(true)
+	crew := plan.NewCrew(context.Background(), foreman.CrewConfig[string, int]{
+		Intake: inbox,
+		Outlet: plan.NewOutbox(),
+		OnEnd:  func(c foreman.Counters) { fmt.Println(c.Succeeded, "succeeded") },
+	})
+	inbox.Open(crew)
+	crew.Start()
+	inbox.Add(context.Background(), foreman.Task[string, int]{Data: "burn"}, 0, nil, nil)
+	crew.InputDone()
+	<-crew.Done()
+	// Output: 1 succeeded
+}
