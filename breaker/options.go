@@ -41,7 +41,7 @@ type config struct {
 
 // WithThreshold opens the breaker at the given number of failures within the window. The window slides, exactly: each
 // failure counts from the instant it is reported until it is one window old, and no longer. Successes do not reset the
-// count: with many attempts at a time, a failure now and then among them would otherwise never be seen, or always.
+// count: with many attempts at a time there is always some success, and it would hide the failures.
 // Failures are counted and not rated, so a busy service with a normal share of errors needs a threshold above what that
 // share makes in one window. failures is from 1 to 1,000,000; window is positive and at most 100 years. The default is
 // 5 failures within a minute.
