@@ -2,6 +2,8 @@ package penstock
 
 import (
 	"context"
+	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/penstock-go/penstock/buffering"
@@ -10,105 +12,158 @@ import (
 
 // receive starts a run over a channel.
 func (e *Engine[D, R]) receive(ctx context.Context, ch <-chan D, outlet foreman.Outlet[D, R], window *buffering.Window[Task[D, R]]) *foreman.Crew[D, R] {
-	r := &receiver[D, R]{ch: ch, window: window, turn: make(chan int, 1), hired: 1, workers: e.plan.Workers()}
+	r := &receiver[D, R]{ch: ch, window: window, hired: 1, workers: e.plan.Workers()}
+	r.turn.L = &r.mu
 	r.crew = e.newCrew(ctx, r, outlet, false)
-	r.turn <- 0
 	r.crew.Hire(nil)
 	r.crew.Start()
 	return r.crew
 }
 
-// receiver is the intake over a channel: workers receive from it directly, one at a time, so that numbers follow the
-// order of the channel. The one whose turn it is has a colleague ready, hired if need be, before it goes off to work.
+// receiver is the intake over a channel: workers receive from it directly. Only one of them waits at the channel, so that
+// numbers follow the order of the items, and the others rest. Whoever has received something sees to it that another one
+// comes to the channel, resting or newly hired, before it goes off to work.
 type receiver[D, R any] struct {
 	ch      <-chan D
 	crew    *foreman.Crew[D, R]
 	window  *buffering.Window[Task[D, R]]
 	workers int
 
-	turn    chan int     // holds the next number while nobody has the turn; closed when the channel is
-	hired   int          // guarded by the turn
-	waiting atomic.Int32 // workers that wait for the turn
-	taken   atomic.Int64
+	mu   sync.Mutex
+	turn sync.Cond // signals a resting worker to come to the channel
+
+	// Guarded by mu. Invariant: while workers rest, one is at the channel or has been signalled.
+	waiting bool // a worker waits at the channel, without the lock
+	resting int
+	coming  bool // one has been signalled and is on its way
+	hired   int
+	over    bool // the channel is closed, or the run has ended
+
+	taken atomic.Int64 // written with mu held
 }
 
 func (r *receiver[D, R]) Take(jobs []foreman.Job[D, R]) int {
-	ended := r.crew.Context().Done()
-	r.waiting.Add(1)
-	var number int
-	var open bool
-	select {
-	case number, open = <-r.turn:
-	case <-ended:
-	}
-	r.waiting.Add(-1)
-	if !open {
-		return 0
-	}
-	n := r.take(jobs, number, ended)
-	if n < 0 {
-		r.crew.InputDone()
-		close(r.turn)
-		return 0
-	}
-	if n > 0 && r.hired < r.workers && r.waiting.Load() == 0 {
-		r.hired++
-		r.crew.Hire(nil)
-	}
-	r.turn <- number + n
-	return n
-}
-
-// take receives the next item and, when batching, a fair share of what is there already. It returns how many, 0 when the
-// run has ended, or -1 when the channel is closed.
-func (r *receiver[D, R]) take(jobs []foreman.Job[D, R], number int, ended <-chan struct{}) int {
 	if r.window != nil {
 		jobs = jobs[:r.window.Enter(1)]
 	} else if len(jobs) > 1 {
 		jobs = jobs[:min(len(jobs), max(1, (len(r.ch)+1)/r.workers))]
 	}
-	for n := range jobs {
-		item, got, closed := r.next(n == 0, ended)
-		switch {
-		case got:
-			r.taken.Add(1)
-			jobs[n].Task.Index, jobs[n].Task.Data = number+n, item
-		case closed && n == 0:
-			return -1
-		default:
+	if len(jobs) == 0 {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.over {
+		if r.waiting {
+			r.rest()
+			continue
+		}
+		if n := r.fill(jobs); n > 0 {
+			r.sendNext()
 			return n
 		}
+	}
+	return 0
+}
+
+// rest parks a worker until it is its turn to come to the channel, or all is over.
+func (r *receiver[D, R]) rest() {
+	r.resting++
+	r.turn.Wait()
+	r.resting--
+	r.coming = false
+}
+
+// sendNext gets another worker to the channel.
+func (r *receiver[D, R]) sendNext() {
+	switch {
+	case r.coming || r.waiting:
+	case r.resting > 0:
+		r.coming = true
+		r.turn.Signal()
+	case r.hired < r.workers:
+		r.hired++
+		r.crew.Hire(nil)
+	}
+}
+
+// fill receives what is there, up to all of jobs, or else waits for one item. It returns 0 when all is over.
+func (r *receiver[D, R]) fill(jobs []foreman.Job[D, R]) int {
+	for n := range jobs {
+		item, ok := r.poll()
+		if !ok && n == 0 && !r.over {
+			r.waiting = true
+			item, ok = r.wait()
+			r.waiting = false
+		}
+		if !ok {
+			return n
+		}
+		number := int(r.taken.Add(1)) - 1
+		jobs[n].Task.Index, jobs[n].Task.Data = number, item
 	}
 	return len(jobs)
 }
 
-// next receives one item. It takes none from the channel once the run has ended: somebody else may want it.
-func (r *receiver[D, R]) next(wait bool, ended <-chan struct{}) (item D, got, closed bool) {
-	select {
-	case <-ended:
-		return item, false, false
-	default:
+// poll receives an item that is there. It takes none once the run has ended: somebody else may want it.
+func (r *receiver[D, R]) poll() (item D, ok bool) {
+	if r.crew.Context().Err() != nil {
+		r.end()
+		return item, false
 	}
-	if wait {
-		select {
-		case item, got = <-r.ch:
-			return item, got, !got
-		case <-ended:
-			return item, false, false
+	select {
+	case item, ok = <-r.ch:
+		if !ok {
+			r.exhausted()
 		}
-	}
-	select {
-	case item, got = <-r.ch:
-		return item, got, !got
 	default:
-		return item, false, false
 	}
+	return item, ok
+}
+
+// wait receives the next item, without the lock. First it lets others run once: often the next item is about to come.
+func (r *receiver[D, R]) wait() (item D, ok bool) {
+	r.mu.Unlock()
+	runtime.Gosched()
+	r.mu.Lock()
+	if item, ok = r.poll(); ok || r.over {
+		return item, ok
+	}
+	r.mu.Unlock()
+	ended := false
+	select {
+	case item, ok = <-r.ch:
+	case <-r.crew.Context().Done():
+		ended = true
+	}
+	r.mu.Lock()
+	switch {
+	case ended:
+		r.end()
+	case !ok:
+		r.exhausted()
+	}
+	return item, ok
+}
+
+// exhausted is called by the one who finds the channel closed.
+func (r *receiver[D, R]) exhausted() {
+	r.crew.InputDone()
+	r.end()
+}
+
+func (r *receiver[D, R]) end() {
+	r.over = true
+	r.turn.Broadcast()
 }
 
 func (r *receiver[D, R]) Abandon(error, func(*foreman.Job[D, R])) {
 	if r.window != nil {
-		r.window.Shut() // those who wait for their turn look at the run's context
+		r.window.Shut()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
 }
 
 func (r *receiver[D, R]) Counts() (accepted, taken int) {

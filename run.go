@@ -53,34 +53,35 @@ func AtPriority(n int) SubmitOption { return func(s *submission) { s.priority = 
 // The error is ctx's when that has ended, even if there is room; [ErrInputClosed] after CloseInput or Finish; and the
 // run's error or [ErrStopped] when the run has ended.
 func (r *Run[D, R]) Submit(ctx context.Context, data D, opts ...SubmitOption) (id string, err error) {
-	return r.submit(ctx, data, opts, nil, nil)
+	task, err := r.submit(ctx, data, opts, nil, nil)
+	if err != nil {
+		return "", err
+	}
+	return task.ID(), nil
 }
 
-func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own context.Context, reply func(*Task[D, R])) (id string, err error) {
+func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own context.Context, reply func(*Task[D, R])) (task Task[D, R], err error) {
 	if ctx.Err() != nil {
-		return "", foreman.ContextError(ctx)
+		return task, foreman.ContextError(ctx)
 	}
 	if err := r.crew.Cause(); err != nil { // sooner than the inbox hears of it
-		return "", err
+		return task, err
 	}
 	var s submission
 	for _, o := range opts {
 		if o == nil {
-			return "", &OptionError{Option: "Submit", Problem: "an option is nil: leave it out"}
+			return task, &OptionError{Option: "Submit", Problem: "an option is nil: leave it out"}
 		}
 		o(&s)
 	}
 	priority, err := r.priority(data, &s)
 	if err != nil {
 		r.crew.Fail(err)
-		return "", err
+		return task, err
 	}
-	task := Task[D, R]{Data: data}.WithID(s.id)
+	task = Task[D, R]{Data: data}.WithID(s.id)
 	task.Index, err = r.inbox.Add(ctx, task, priority, own, reply)
-	if err != nil {
-		return "", err
-	}
-	return task.ID(), nil
+	return task, err
 }
 
 func (r *Run[D, R]) priority(data D, s *submission) (int, error) {
