@@ -716,7 +716,7 @@ func TestLazyWorkers(t *testing.T) {
 			var running gauge
 			e := newInts(t, running.around(until(gate)), workers)
 			before := runtime.NumGoroutine()
-			if e.Start(background); runtime.NumGoroutine() != before {
+			if e.Start(background); runtime.NumGoroutine() > before {
 				t.Error("a run that has nothing to do has goroutines")
 			}
 			ended := make(chan struct{})

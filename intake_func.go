@@ -61,7 +61,6 @@ func (p *producer[D, R]) ended(err error) {
 		p.crew.Fail(sourceError(err))
 	default:
 		p.inbox.Close(ErrInputClosed)
-		p.crew.InputDone()
 	}
 }
 

@@ -160,10 +160,7 @@ func (r *Run[D, R]) Drain() []Task[D, R] { return r.outbox.Drain() }
 
 // CloseInput says that no more items will be submitted. Submitters that wait are refused, as later ones are. What was
 // accepted is still worked on, and the run ends after it.
-func (r *Run[D, R]) CloseInput() {
-	r.inbox.Close(ErrInputClosed)
-	r.crew.InputDone()
-}
+func (r *Run[D, R]) CloseInput() { r.inbox.Close(ErrInputClosed) }
 
 // Finish closes the input and waits until all work is done. It returns the run's error, each time it is called. When ctx
 // ends first it returns ctx's error, and the run goes on: Stop is what aborts it. With a bounded result capacity somebody

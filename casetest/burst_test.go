@@ -78,12 +78,13 @@ func TestB47StartsAreSpacedAfterIdle(t *testing.T) {
 		clock := startWatch(t)
 		var mu sync.Mutex
 		var starts []time.Duration
+		l := make(every(100 * ms))
 		run := newEngine(func(context.Context, int) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			starts = append(starts, clock.now())
 			return 0, nil
-		}, 4, penstock.WithLimiter(make(every(100*ms))), penstock.WithResultCapacity(penstock.Unlimited)).Start(t.Context())
+		}, workersFor(l), penstock.WithLimiter(l), penstock.WithResultCapacity(penstock.Unlimited)).Start(t.Context())
 		for i, idle := range idleTimes {
 			time.Sleep(idle)
 			for range 1 + i%4 {

@@ -3,6 +3,7 @@ package casetest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,40 @@ func TestB36WindowHoldsInEveryRollingPeriod(t *testing.T) {
 					}, 16, numbers(n), penstock.WithLimiter(l))
 					out.account(t, numbers(n))
 					neverMore(t, at, r.Count, r.Per)
+				}
+			})
+		})
+	}
+}
+
+// A limiter with random delays in it keeps to the same cap, and to its lower bound, whatever it draws; also with callers
+// that give up in the middle of a delay.
+func TestB36RandomDelaysKeepTheCap(t *testing.T) {
+	r := ratelimiter.Rate{Count: 5, Per: 100 * ms}
+	for name, opts := range map[string][]ratelimiter.RandomizedOption{
+		"default": nil, "short": {ratelimiter.WithMultiplier(0.05, 0.05)}, "wild": {ratelimiter.WithMultiplier(1, 5), ratelimiter.WithBounds(0.1, 20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				opts = append(opts, ratelimiter.WithRandom(rand.New(rand.NewPCG(36, 36))))
+				l := must(ratelimiter.NewRandomizedInterval(r, opts...))
+				clock := startWatch(t)
+				var quitters sync.WaitGroup
+				for i := range 50 {
+					quitters.Go(func() {
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						time.AfterFunc(time.Duration(i)*5*ms, cancel)
+						_ = acquire(ctx, l)
+					})
+				}
+				at := clock.crowdGrants(l, 200)
+				quitters.Wait()
+				neverMore(t, at, r.Count, r.Per)
+				for i := 1; name == "wild" && i < len(at); i++ {
+					if at[i]-at[i-1] < 2*ms {
+						t.Fatalf("grants %v and %v, with a least delay of 2 ms", at[i-1], at[i])
+					}
 				}
 			})
 		})

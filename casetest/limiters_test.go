@@ -53,6 +53,18 @@ var spacedKinds = []limiterKind{
 	{"All(SlidingWindow, SlidingWindow)", func(r ratelimiter.Rate) ratelimiter.Limiter {
 		return newAll(newWindow(ratelimiter.Rate{Count: 1000, Per: r.Per}), newWindow(r))
 	}},
+	{"Adaptive", func(r ratelimiter.Rate) ratelimiter.Limiter { return must(ratelimiter.NewAdaptive(r, r)) }},
+	{"PerKey", func(r ratelimiter.Rate) ratelimiter.Limiter { return must(ratelimiter.NewPerKey(nil, r)) }},
+	{"PerKey by name", func(r ratelimiter.Rate) ratelimiter.Limiter {
+		return must(ratelimiter.NewPerKey(map[string]ratelimiter.Rate{"": r, "other": every(1)}, ratelimiter.Rate{}))
+	}},
+	{"PerWorker", func(r ratelimiter.Rate) ratelimiter.Limiter { return must(ratelimiter.NewPerWorker(r)) }},
+	{"RandomizedInterval without a delay", func(r ratelimiter.Rate) ratelimiter.Limiter {
+		return must(ratelimiter.NewRandomizedInterval(r, ratelimiter.WithMultiplier(0, 0), ratelimiter.WithBounds(0, 0), ratelimiter.WithFluctuation(0)))
+	}},
+	{"All(PerKey, PerWorker, Adaptive)", func(r ratelimiter.Rate) ratelimiter.Limiter {
+		return newAll(must(ratelimiter.NewPerKey(nil, r)), must(ratelimiter.NewPerWorker(every(1))), must(ratelimiter.NewAdaptive(every(time.Hour), every(1))))
+	}},
 	{"Pausable(All)", func(r ratelimiter.Rate) ratelimiter.Limiter {
 		return ratelimiter.NewPausable(newAll(newBucket(r), newWindow(r)))
 	}},
@@ -64,6 +76,14 @@ func eachSpaced(t *testing.T, f func(t *testing.T, make func(ratelimiter.Rate) r
 	for _, kind := range spacedKinds {
 		t.Run(kind.name, func(t *testing.T) { bubble(t, func(t *testing.T) { f(t, kind.make) }) })
 	}
+}
+
+// workersFor is how many workers an engine may have whose attempts l spaces: one, if each would have a limit of its own.
+func workersFor(l ratelimiter.Limiter) int {
+	if _, each := l.(*ratelimiter.PerWorker); each {
+		return 1
+	}
+	return 4
 }
 
 // take takes what can be had at once.

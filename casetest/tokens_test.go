@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock-go/penstock"
 	"github.com/penstock-go/penstock/ratelimiter"
+	"golang.org/x/time/rate"
 )
 
 // Cancelled callers that used up what they never got: slots, tokens, places in line.
@@ -260,12 +261,38 @@ func TestB55RefusalsTakeNothing(t *testing.T) {
 	})
 }
 
+// A limiter of package x/time/rate cannot give back what its waiting callers had reserved, and FromRate says so; but what
+// was refused, or had ended before, takes nothing of it either.
+func TestB55RefusalsTakeNothingOfXTimeRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := ratelimiter.FromRate(rate.NewLimiter(rate.Every(100*ms), 1))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		isAll(t, acquire(ended, l), context.Canceled)
+		take(t, l, 1)
+		clock := startWatch(t)
+		try := l.(ratelimiter.TryAcquirer)
+		for range 100 {
+			if ok, after := try.TryAcquire(ratelimiter.Request{}); ok || after != 100*ms {
+				t.Fatalf("TryAcquire: %v, %v", ok, after)
+			}
+			as[*ratelimiter.ExcessError](t, try.AcquireWithin(t.Context(), ratelimiter.Request{}, 99*ms))
+			isAll(t, l.Acquire(t.Context(), ratelimiter.Request{Cost: 2}), ratelimiter.ErrNeverGranted)
+			soon, cancel := context.WithTimeout(t.Context(), 99*ms)
+			isAll(t, acquire(soon, l), context.DeadlineExceeded)
+			cancel()
+		}
+		clock.is(0, "the refusals")
+		equalSlices(t, "the grants", clock.grants(l, 2), steps(100*ms, 100*ms, 2))
+	})
+}
+
 // Shed and unfinished tasks of an engine take nothing of the limit that the next run needs.
 func TestB55ShedTasksTakeNothing(t *testing.T) {
 	eachSpaced(t, func(t *testing.T, make func(ratelimiter.Rate) ratelimiter.Limiter) {
 		l := make(every(100 * ms))
 		clock := startWatch(t)
-		out := processAll(t.Context(), same, 4, numbers(50), penstock.WithLimiter(l), penstock.WithShed(0))
+		out := processAll(t.Context(), same, workersFor(l), numbers(50), penstock.WithLimiter(l), penstock.WithShed(0))
 		out.account(t, numbers(50))
 		clock.is(0, "the run that sheds")
 		equal(t, "counters", out.count, counters{Succeeded: 1, Shed: 49})

@@ -32,14 +32,42 @@ var limiterConstructors = map[string]func(ratelimiter.Rate) error{
 		return err
 	},
 	"NewSlidingWindow": func(r ratelimiter.Rate) error { _, err := ratelimiter.NewSlidingWindow(r); return err },
+	"NewPerWorker":     func(r ratelimiter.Rate) error { _, err := ratelimiter.NewPerWorker(r); return err },
+	"NewPerKey by name": func(r ratelimiter.Rate) error {
+		_, err := ratelimiter.NewPerKey(map[string]ratelimiter.Rate{"a": r}, ratelimiter.PerSecond(1))
+		return err
+	},
+	"NewPerKey": func(r ratelimiter.Rate) error {
+		if r == (ratelimiter.Rate{}) {
+			_, err := ratelimiter.NewPerKey(nil, r) // beside named rates it means that there are no others
+			return err
+		}
+		_, err := ratelimiter.NewPerKey(map[string]ratelimiter.Rate{"a": ratelimiter.PerSecond(1)}, r)
+		return err
+	},
+	"NewRandomizedInterval": func(r ratelimiter.Rate) error { _, err := ratelimiter.NewRandomizedInterval(r); return err },
+	"NewAdaptive, floor": func(r ratelimiter.Rate) error {
+		_, err := ratelimiter.NewAdaptive(r, ratelimiter.PerSecond(1))
+		return err
+	},
+	"NewAdaptive, ceiling": func(r ratelimiter.Rate) error {
+		_, err := ratelimiter.NewAdaptive(ratelimiter.PerSecond(1), r)
+		return err
+	},
 }
 
 // B58, uber-go/ratelimit#74, for limiters: rate 0 crashed, and rate -1 waited strangely.
 func TestB58BadRatesAreRefused(t *testing.T) {
 	for name, make := range limiterConstructors {
 		for _, r := range badRates {
-			if err := make(r); err == nil || !strings.Contains(err.Error(), "Rate") {
-				t.Errorf("%s(%+v): %v, want an error that names the rate", name, r, err)
+			err := make(r)
+			if err == nil {
+				t.Errorf("%s(%+v) was taken", name, r)
+				continue
+			}
+			names := func(what string) bool { return strings.Contains(strings.ToLower(err.Error()), what) }
+			if !names("rate") && !names("floor") && !names("ceiling") && !names("fallback") || !names("must") && !names("at least") {
+				t.Errorf("%s(%+v): %v, want an error that names the rate and says what would be right", name, r, err)
 			}
 		}
 	}
@@ -124,6 +152,13 @@ func TestB18ZeroThatIsRight(t *testing.T) {
 			clock.is(0, "the end")
 		}
 	})
+}
+
+// The floor must not be above the ceiling.
+func TestB58FloorAboveCeilingIsRefused(t *testing.T) {
+	if _, err := ratelimiter.NewAdaptive(ratelimiter.PerSecond(11), ratelimiter.PerSecond(10)); err == nil {
+		t.Error("it was taken")
+	}
 }
 
 // The smallest and largest arguments that are accepted really work: they grant, and they end.
@@ -269,6 +304,28 @@ func TestB90OddNumbersAreRefused(t *testing.T) {
 			}
 		}
 	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		for name, o := range map[string]ratelimiter.RandomizedOption{
+			"WithMultiplier, mean": ratelimiter.WithMultiplier(bad, 0), "WithMultiplier, stdDev": ratelimiter.WithMultiplier(1, bad),
+			"WithBounds, lower": ratelimiter.WithBounds(bad, 2), "WithBounds, upper": ratelimiter.WithBounds(0, bad), "WithFluctuation": ratelimiter.WithFluctuation(bad),
+		} {
+			refused(t, fmt.Sprint(name, " ", bad), errorOf(ratelimiter.NewRandomizedInterval(ratelimiter.PerSecond(1), o)))
+		}
+	}
+	for name, o := range map[string]ratelimiter.RandomizedOption{
+		"a negative stdDev": ratelimiter.WithMultiplier(1, -1), "a negative bound": ratelimiter.WithBounds(-1, 1), "bounds the wrong way round": ratelimiter.WithBounds(2, 1),
+		"a negative fluctuation": ratelimiter.WithFluctuation(-1), "more fluctuation than there is between the bounds": ratelimiter.WithFluctuation(0.6),
+	} {
+		refused(t, name, errorOf(ratelimiter.NewRandomizedInterval(ratelimiter.PerSecond(1), o)))
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0} {
+		refused(t, fmt.Sprint("WithDecrease ", bad), errorOf(ratelimiter.NewAdaptive(ratelimiter.PerSecond(1), ratelimiter.PerSecond(2), ratelimiter.WithDecrease(bad))))
+		refused(t, fmt.Sprint("WithIncrease ", bad), errorOf(ratelimiter.NewAdaptive(ratelimiter.PerSecond(1), ratelimiter.PerSecond(2), ratelimiter.WithIncrease(bad))))
+	}
+	refused(t, "WithDecrease 1", errorOf(ratelimiter.NewAdaptive(ratelimiter.PerSecond(1), ratelimiter.PerSecond(2), ratelimiter.WithDecrease(1))))
+	if panicked(func() { ratelimiter.FromRate(nil) }) == nil {
+		t.Error("FromRate(nil) was taken")
+	}
 	p := ratelimiter.NewPausable(newBucket(ratelimiter.PerSecond(1)))
 	for _, pause := range []time.Duration{-1, math.MinInt64, math.MaxInt64} {
 		if p.PauseFor(pause) == nil {
@@ -286,6 +343,16 @@ func TestB90OddNumbersAreRefused(t *testing.T) {
 	}
 	if _, err := ratelimiter.NewAll(newBucket(ratelimiter.PerSecond(1)), nil); err == nil {
 		t.Error("NewAll with nil was taken")
+	}
+}
+
+// errorOf is the error alone.
+func errorOf[T any](_ T, err error) error { return err }
+
+func refused(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s was taken", what)
 	}
 }
 

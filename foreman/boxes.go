@@ -2,6 +2,7 @@ package foreman
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/penstock-go/penstock/buffering"
 )
@@ -12,6 +13,8 @@ type Inbox[D, R any] struct {
 	queue  *buffering.Queue[parcel[D, R]]
 	plan   *Plan[D, R]
 	number bool
+	crew   atomic.Pointer[Crew[D, R]] // set by Open
+	closed atomic.Bool
 }
 
 // A parcel is what an inbox keeps of a task that nobody has begun.
@@ -37,6 +40,9 @@ func (b *Inbox[D, R]) Open(c *Crew[D, R]) {
 		b.unpack(&job, p, number)
 		c.Hire(&job)
 	})
+	if b.crew.Store(c); b.closed.Load() {
+		c.InputDone()
+	}
 }
 
 // unpack fills in a job whose task is blank.
@@ -65,8 +71,15 @@ func (b *Inbox[D, R]) Feed(data D, priority int) error {
 	return b.queue.Feed(parcel[D, R]{data: data}, priority)
 }
 
-// Close refuses further tasks with this error. What was accepted is still worked on.
-func (b *Inbox[D, R]) Close(err error) { b.queue.Close(err) }
+// Close refuses further tasks with this error. What was accepted is still worked on, and then the crew that the inbox was
+// opened for ends.
+func (b *Inbox[D, R]) Close(err error) {
+	b.queue.Close(err)
+	b.closed.Store(true)
+	if c := b.crew.Load(); c != nil {
+		c.InputDone()
+	}
+}
 
 // Take implements [Intake].
 func (b *Inbox[D, R]) Take(jobs []Job[D, R]) int {

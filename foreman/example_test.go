@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-go/penstock/breaker"
 	"github.com/penstock-go/penstock/foreman"
 	"github.com/penstock-go/penstock/ratelimiter"
 	"github.com/penstock-go/penstock/retry"
@@ -485,6 +486,17 @@ func ExampleWithShed() {
 	// Output: "ford" shed: 0, rate_limit: 60/m for all requests: next grant in 1s: task 0 was shed
 }
 
+// While the breaker is open attempts wait; none is lost.
+func ExampleWithBreaker() {
+	b, err := breaker.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	run(length, []string{"ford"}, foreman.WithBreaker(b))
+	// Output: "ford" succeeded: 4, <nil>
+}
+
 func ExampleWithHooks() {
 	failures := foreman.Hooks{TaskDone: func(_ context.Context, t foreman.TaskInfo) {
 		if t.Err != nil {
@@ -746,7 +758,8 @@ func ExampleCrewConfig() {
 	inbox.Open(crew)
 	crew.Start()
 	inbox.Add(context.Background(), foreman.Task[string, int]{Data: "burn"}, 0, nil, nil)
-	crew.InputDone()
+	inbox.Close(foreman.ErrInputClosed) // no more tasks for the inbox, and
+	crew.InputDone()                    // no more inbox for the crew
 	<-crew.Done()
 	// Output: 1 succeeded
 }

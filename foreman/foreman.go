@@ -117,7 +117,6 @@ func (f *Foreman[D, R]) Finalize(ctx context.Context) error {
 		return ErrNotStarted
 	}
 	j.inbox.Close(ErrInputClosed)
-	crew.InputDone()
 	return crew.Wait(ctx)
 }
 

@@ -560,12 +560,12 @@ func TestErrorTexts(t *testing.T) {
 		"penstock: unfinished, waiting for the limiter: stopped":                                    &foreman.UnfinishedError{During: "limiter", Context: context.Canceled, Cause: foreman.ErrStopped},
 		"penstock: unfinished, waiting to retry: stopped (last error: one)":                         &foreman.UnfinishedError{During: "backoff", Context: context.Canceled, Cause: foreman.ErrStopped, Err: errOne},
 		"penstock: unfinished: context canceled (last error: one)":                                  &foreman.UnfinishedError{During: "handler", Context: context.Canceled, Cause: context.Canceled, Err: errOne},
-		"penstock: panic: one":                                                                       &foreman.PanicError{Value: errOne},
-		"penstock: the limiter failed for task 3: panic: one":                                        &foreman.LimiterError{Task: "3", Err: &foreman.PanicError{Value: errOne}},
-		"penstock: the backoff function failed for task 3: one":                                      &foreman.CallbackError{Callback: "backoff", Task: "3", Err: errOne},
-		"penstock: failure limit of 2 reached with task 3: panic: one":                               &foreman.TooManyFailuresError{Limit: 2, Task: "3", Err: &foreman.PanicError{Value: errOne}},
-		"rate_limit: token bucket 10/s for all requests: next grant in 1s: task 3 was shed":          &foreman.ShedError{Task: "3", Err: excess},
-		"penstock: WithBatch: is 0: it must be at least 1":                                           &foreman.OptionError{Option: "WithBatch", Problem: "is 0: it must be at least 1"},
+		"penstock: panic: one":                                                                      &foreman.PanicError{Value: errOne},
+		"penstock: the limiter failed for task 3: panic: one":                                       &foreman.LimiterError{Task: "3", Err: &foreman.PanicError{Value: errOne}},
+		"penstock: the backoff function failed for task 3: one":                                     &foreman.CallbackError{Callback: "backoff", Task: "3", Err: errOne},
+		"penstock: failure limit of 2 reached with task 3: panic: one":                              &foreman.TooManyFailuresError{Limit: 2, Task: "3", Err: &foreman.PanicError{Value: errOne}},
+		"rate_limit: token bucket 10/s for all requests: next grant in 1s: task 3 was shed":         &foreman.ShedError{Task: "3", Err: excess},
+		"penstock: WithBatch: is 0: it must be at least 1":                                          &foreman.OptionError{Option: "WithBatch", Problem: "is 0: it must be at least 1"},
 		"penstock: stop gave up waiting (context deadline exceeded) with 1 task still running: tas": stillRunning(1),
 	} {
 		if !strings.HasPrefix(err.Error(), want) {
