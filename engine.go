@@ -70,7 +70,8 @@ func (e *Engine[D, R]) ProcessSource(ctx context.Context, src Source[D]) ([]Task
 //
 // Leaving the loop in any way, by its end, break, return or panic, cancels the run, and the loop statement ends only when
 // the source, the workers and every other goroutine of the run have ended. So a source or a handler that does not heed
-// its context holds up the loop.
+// its context holds up the loop. Whoever leaves early does not get to see the tasks that were under way, nor the run's
+// error; hooks and counters do.
 func (e *Engine[D, R]) IterResults(ctx context.Context, src Source[D]) iter.Seq2[Task[D, R], error] {
 	return func(yield func(Task[D, R], error) bool) {
 		results := e.plan.NewOutbox()
@@ -180,17 +181,29 @@ func (e *Engine[D, R]) newCrew(ctx context.Context, intake foreman.Intake[D, R],
 	return crew
 }
 
-// Values returns the results of tasks that have all succeeded. Otherwise it returns nil and every failure, joined, the
-// run's error first. It takes what ProcessAll returns: Values(engine.ProcessAll(ctx, items)).
+// Values returns the results of tasks that have all succeeded. Otherwise it returns nil and every failure, joined: the
+// run's error first, then a *[TaskError] for each task that failed or was shed, and one for all that were left unfinished. It
+// takes what ProcessAll returns: Values(engine.ProcessAll(ctx, items)).
 func Values[D, R any](tasks []Task[D, R], err error) ([]R, error) {
 	var failures []error
 	if err != nil {
 		failures = append(failures, err)
 	}
 	values := make([]R, len(tasks))
+	var unfinished *TaskError
 	for i := range tasks {
-		if values[i], err = tasks[i].Value(); err != nil {
-			failures = append(failures, &TaskError{Task: tasks[i].ID(), Err: err})
+		t := &tasks[i]
+		if values[i], err = t.Value(); err == nil {
+			continue
+		}
+		if t.Outcome == Unfinished && unfinished != nil {
+			unfinished.More++
+			continue
+		}
+		failure := &TaskError{Task: t.ID(), Err: err}
+		failures = append(failures, failure)
+		if t.Outcome == Unfinished {
+			unfinished = failure
 		}
 	}
 	if len(failures) > 0 {

@@ -21,7 +21,8 @@ var (
 	ErrGoexit = foreman.ErrGoexit
 )
 
-// The error types of package foreman, by the names that users of this package write.
+// The error types of package foreman, by the names that users of this package write. Their fields are shown there, for
+// example by `go doc foreman.TimeoutError`.
 type (
 	// TimeoutError says that an attempt or task timeout struck; it is context.DeadlineExceeded to errors.Is.
 	TimeoutError = foreman.TimeoutError
@@ -65,10 +66,21 @@ type TaskError struct {
 	Task string
 	// Err is the task's error.
 	Err error
+	// More is how many other tasks were left unfinished, too: there is one TaskError for all of these.
+	More int
 }
 
 // Error gives the task's id and its error.
-func (e *TaskError) Error() string { return "task " + e.Task + ": " + e.Err.Error() }
+func (e *TaskError) Error() string {
+	text := strings.TrimPrefix(e.Err.Error(), "penstock: ")
+	if id := "task " + e.Task + ": "; !strings.HasPrefix(text, id) {
+		text = id + text
+	}
+	if e.More > 0 {
+		text += fmt.Sprintf(" (and %d more left unfinished)", e.More)
+	}
+	return text
+}
 
 // Unwrap gives the task's error.
 func (e *TaskError) Unwrap() error { return e.Err }

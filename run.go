@@ -95,7 +95,8 @@ func (r *Run[D, R]) priority(data D, s *submission) (int, error) {
 // getting its own reply. The error is the task's, or one of Submit's.
 //
 // When ctx ends, the context of the item's attempt ends too and Do returns ctx's error at once; the handler may still be
-// on its way out, and the run waits for it. The handler's context has the values of ctx, and those of the run's context.
+// on its way out, and the run waits for it. To tell one's own end from the run's, look at ctx.Err(): while it is nil, a
+// context's error is that of the context the run was started with. The handler's context has the values of ctx, and those of the run's context.
 func (r *Run[D, R]) Do(ctx context.Context, data D, opts ...SubmitOption) (R, error) {
 	own, release := callerContext(ctx, r.crew.Context())
 	replies := make(chan Task[D, R], 1)
@@ -173,7 +174,8 @@ func (r *Run[D, R]) Finish(ctx context.Context) error {
 // Stop cancels the run and waits for everything to end. Pending items end Unfinished, handlers are cancelled, nothing new
 // starts, and results stay readable.
 //
-// It returns nil when everything has ended, the run's own error if it had failed before, and a *[StillRunningError] that
+// It returns nil when everything has ended, although the run's Err is [ErrStopped] if that cut work off; the run's own
+// error if it had failed before; and a *[StillRunningError] that
 // names the tasks still running when ctx ends first. Then the run ends when their handlers return, which Done tells.
 func (r *Run[D, R]) Stop(ctx context.Context) error {
 	r.crew.Cancel(ErrStopped)

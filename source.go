@@ -39,7 +39,8 @@ func FromSeq[T any](seq iter.Seq[T]) Source[T] {
 }
 
 // FromSeq2 is FromSeq for an iterator that can fail. The first non-nil error ends the run with a *[SourceError] that
-// wraps it; the value beside it is ignored. What came before it and has ended is published first.
+// wraps it; the value beside it is ignored. Ending the run cancels the handlers that are under way. What has ended is
+// published first. To have everything finished that was read before the error, keep the error aside and end the sequence.
 func FromSeq2[T any](seq iter.Seq2[T, error]) Source[T] {
 	if seq == nil {
 		return Source[T]{isNil: "FromSeq2: the sequence is nil"}
@@ -59,7 +60,8 @@ func FromSeq2[T any](seq iter.Seq2[T, error]) Source[T] {
 
 // FromChan gives what comes out of a channel until it is closed. Workers receive from it directly: there is no queue and
 // no goroutine for the source, and a worker that waits for an item ends at once when the run does. The engine neither
-// closes nor drains the channel.
+// closes nor drains the channel. What was received has been taken from it for good: a consumer that leaves its loop does not
+// get to see the tasks that were under way.
 func FromChan[T any](ch <-chan T) Source[T] {
 	if ch == nil {
 		return Source[T]{isNil: "FromChan: the channel is nil, so nothing would ever come"}

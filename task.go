@@ -6,11 +6,11 @@ import (
 	"github.com/penstock-go/penstock/foreman"
 )
 
-// A Task is one item and what became of it: Index, Data, Result, Err, Attempts and Outcome. See [foreman.Task], whose
-// name here it is. A task that a helper or a run hands out has always ended.
+// A Task is one item and what became of it: Index, Data, Result, Err, Attempts and Outcome. See [foreman.Task] for
+// its fields and methods. A task that a helper or a run hands out has always ended.
 type Task[D, R any] = foreman.Task[D, R]
 
-// An Outcome is the way a task ended.
+// An Outcome is the way a task ended. See [foreman.Outcome].
 type Outcome = foreman.Outcome
 
 // The four ways a task can end. Every accepted task ends in exactly one of them.
@@ -32,10 +32,10 @@ type Counters = foreman.Counters
 // Hooks are functions that are told what happens. See [foreman.Hooks].
 type Hooks = foreman.Hooks
 
-// Attempt tells a hook about one handler call.
+// Attempt tells a hook about one handler call. See [foreman.Attempt].
 type Attempt = foreman.Attempt
 
-// TaskInfo tells a hook how a task ended.
+// TaskInfo tells a hook how a task ended. See [foreman.TaskInfo].
 type TaskInfo = foreman.TaskInfo
 
 // AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. For other

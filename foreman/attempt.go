@@ -401,9 +401,9 @@ func (w *worker[D, R]) cut(t *Task[D, R], during string) {
 		w.fail(t, &TimeoutError{Task: t.ID(), Scope: "task", Limit: w.plan.taskTimeout, During: during, Err: last})
 		return
 	}
-	ctx := w.ctx
-	if ctx.Err() == nil { // the task's own context has not heard of the end of the run yet
-		ctx = w.crew.ctx
+	ctx := w.crew.ctx
+	if ctx.Err() == nil { // not the run has ended, but the one who waits for the task gave up
+		ctx = w.ctx
 	}
 	t.Outcome, t.Err = Unfinished, w.crew.unfinished(ctx, during, last)
 }

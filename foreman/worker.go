@@ -235,8 +235,14 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 		w.endAttempt(t, err)
 		w.fail(t, err)
 	case inObserver: // the attempt was over
-		w.crew.Fail(&LimiterError{Task: t.ID(), Err: err})
-		w.over(t, w.call.err)
+		failure := &LimiterError{Task: t.ID(), Err: err}
+		if w.call.err == nil {
+			w.crew.Fail(failure)
+			w.over(t, nil)
+			break
+		}
+		t.Err = w.call.err
+		w.breakDown(t, failure, duringHandler)
 	case inHook:
 		w.leftHook(t, err)
 	case inLimiter:
@@ -245,6 +251,9 @@ func (w *worker[D, R]) interrupted(job *Job[D, R], stage stage, err error) {
 		}
 		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
 	default:
+		if stage == inTrip {
+			t.Err = w.call.err
+		}
 		w.breakDown(t, &CallbackError{Callback: stage.callback(), Task: t.ID(), Err: err}, duringHandler)
 	}
 	w.endCall()

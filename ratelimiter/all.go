@@ -20,7 +20,8 @@ import (
 // long as that is there again when its turn comes.
 //
 // Any other limiter can only be asked by itself. Such limiters are acquired last
-// and in the order given; if one returns an error, what the ones before it have
+// and in the order given, each caller by itself, so what the members have granted
+// is held meanwhile, and the order among callers is that in which they get there; if one returns an error, what the ones before it have
 // granted is given back as far as they are [Adjuster]s, which the limiters of
 // this package are.
 //

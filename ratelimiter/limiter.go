@@ -24,6 +24,9 @@ import (
 //  6. An error for which errors.Is finds [ErrNeverGranted] refuses this request
 //     alone. Any other error that is not ctx's says that the limiter is broken.
 //  7. All methods are safe for concurrent use.
+//  8. Grants are made in order of arrival, unless the limiter says otherwise.
+//  9. Nothing is left behind: no goroutine outlives the call, nothing spins, and
+//     no lock is held while waiting.
 type Limiter interface {
 	Acquire(ctx context.Context, req Request) error
 }
