@@ -50,7 +50,7 @@ func (s *tally) print(w io.Writer, asked ratelimiter.Rate, srv *server) error {
 		count("429s seen by the server", int(srv.answered.throttled.Load()))
 		count("500s seen by the server", int(srv.answered.failed.Load()))
 	}
-	row("achieved rate", fmt.Sprintf("%.1f/s", float64(s.attempts)/s.wall.Seconds()))
+	row("achieved rate", fmt.Sprintf("%.1f/s", float64(max(s.attempts-1, 0))/s.wall.Seconds()))
 	row("  at most", perSecond(asked))
 	row("wall time", fmt.Sprintf("%.1f s", s.wall.Seconds()))
 	return err
