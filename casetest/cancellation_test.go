@@ -118,7 +118,6 @@ func TestB29CancellationIsNotRetried(t *testing.T) {
 	always := func(error) bool { return true }
 	policies := map[string]retry.Policy{
 		"unless X":        {Unless: retry.Is(errX)},
-		"everything":      {},
 		"if always":       {If: always},
 		"if cancelled":    {If: retry.Is(context.Canceled, context.DeadlineExceeded)},
 		"free throttling": {FreeThrottled: true},

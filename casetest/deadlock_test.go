@@ -163,7 +163,9 @@ func TestB68HandlerThatWaitsForItsOwnRunGoesOn(t *testing.T) {
 func TestB68HandlerStopsItsOwnRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var r *penstock.Run[int, int]
+		gate := make(chan struct{})
 		r = newEngine(func(ctx context.Context, n int) (int, error) {
+			<-gate
 			err := r.Stop(ctx)
 			equal(t, "tasks still running", len(as[*penstock.StillRunningError](t, err).Tasks), 1)
 			return n, nil
@@ -171,6 +173,7 @@ func TestB68HandlerStopsItsOwnRun(t *testing.T) {
 		for i := range 2 {
 			must(r.Submit(t.Context(), i))
 		}
+		close(gate)
 		<-r.Done()
 		equal(t, "counters", r.Counters(), counters{Succeeded: 1, Unfinished: 1})
 		isAll(t, r.Err(), penstock.ErrStopped)

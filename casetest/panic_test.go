@@ -198,9 +198,9 @@ func TestB34EveryHandlerPanics(t *testing.T) {
 				return *nowhere, nil
 			}
 			return 0, nil
-		}, 4, numbers(200), penstock.WithBatch(3), penstock.WithAttemptTimeout(time.Minute))
-		out.account(t, numbers(200))
-		equal(t, "failed", out.having(penstock.Failed), 200)
+		}, 4, numbers(60), penstock.WithBatch(3), penstock.WithAttemptTimeout(time.Minute))
+		out.account(t, numbers(60))
+		equal(t, "failed", out.having(penstock.Failed), 60)
 		for _, task := range out.tasks {
 			if task.Index%5 == 2 {
 				isAll(t, task.Err, penstock.ErrGoexit)

@@ -220,6 +220,8 @@ func (c *counter) whole() bool {
 func (c *counter) share(g *guard) { c.inner.(member).share(g) }
 func (c *counter) varies() fields { return c.inner.(member).varies() }
 
+func (c *counter) leaves(tell func(any)) { c.inner.(member).leaves(tell) }
+
 func (c *counter) appendParts(parts []part, req Request) ([]part, error) {
 	from := len(parts)
 	parts, err := c.inner.(member).appendParts(parts, req)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +27,8 @@ type member interface {
 	// while it uses them, and unpins them afterwards also if there was an error:
 	// the member may have made them for this request.
 	appendParts(parts []part, req Request) ([]part, error)
+	// leaves tells the limits, or tables of limits, that the member consists of.
+	leaves(tell func(leaf any))
 }
 
 // asMember returns l as a member if it can be one.
@@ -85,10 +86,10 @@ func (c *composite) init(members []member, extra ...*limit) error {
 	c.members, c.extra = members, extra
 	c.waiters.New = func() any { return newWaiter() }
 	c.guard.init()
-	for i, m := range members {
-		if slices.Contains(members[:i], m) {
-			return fmt.Errorf("ratelimiter: %s occurs twice", describe(m))
-		}
+	if twice := c.twice(); twice != nil {
+		return fmt.Errorf("ratelimiter: %v occurs twice", twice)
+	}
+	for _, m := range members {
 		m.share(&c.guard)
 		c.varying |= m.varies()
 	}
@@ -100,15 +101,29 @@ func (c *composite) init(members []member, extra ...*limit) error {
 	if err != nil {
 		return err
 	}
-	seen := make(map[*limit]bool, len(parts))
-	for _, p := range parts {
-		if seen[p.limit] {
-			return fmt.Errorf("ratelimiter: %s occurs twice", p.limit)
-		}
-		seen[p.limit] = true
-	}
 	c.only = c.newLine(parts)
 	return nil
+}
+
+// twice is a limit that occurs twice, or nil.
+func (c *composite) twice() (twice any) {
+	seen := make(map[any]bool)
+	c.leaves(func(leaf any) {
+		if seen[leaf] {
+			twice = leaf
+		}
+		seen[leaf] = true
+	})
+	return twice
+}
+
+func (c *composite) leaves(tell func(any)) {
+	for _, m := range c.members {
+		m.leaves(tell)
+	}
+	for _, x := range c.extra {
+		tell(x)
+	}
 }
 
 func (c *composite) share(g *guard) { merge(&c.guard, g) } // with all its members

@@ -29,6 +29,7 @@ func (k *keyed) Acquire(context.Context, Request) error { panic("not asked alone
 func (k *keyed) whole() bool                            { return true }
 func (k *keyed) share(g *guard)                         { merge(&k.guard, g) }
 func (k *keyed) varies() fields                         { return fieldKey }
+func (k *keyed) leaves(tell func(any))                  { tell(k) }
 
 func (k *keyed) appendParts(parts []part, req Request) ([]part, error) {
 	if req.Key == "" {

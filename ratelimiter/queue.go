@@ -352,6 +352,10 @@ func (l *line) advance(d *domain, at time.Time) {
 		}
 		known, wasHeld := l.due, l.held
 		l.examine(now, w)
+		if l.due <= now && l.held && l.lookBefore(d, now) {
+			d.look(l)
+			return
+		}
 		if l.due > now || l.held {
 			l.tell(d, at)
 			l.arm(now)
@@ -370,6 +374,24 @@ func (l *line) advance(d *domain, at time.Time) {
 		d.wake(w)
 		d.lookBeside(l, at)
 	}
+}
+
+// lookBefore notes the lines before l that could go at this very instant but have
+// not been looked at, since their timers have not gone off yet.
+func (l *line) lookBefore(d *domain, now int64) (found bool) {
+	at := l.at(now)
+	for i := range l.parts {
+		for _, g := range l.parts[i].lines {
+			if g == l {
+				break
+			}
+			if !g.held && g.due <= g.clock(at) && g.due > longAgo {
+				d.look(g)
+				found = true
+			}
+		}
+	}
+	return found
 }
 
 // examine works out for w, the head, when each limit lets it go and in which of

@@ -30,6 +30,8 @@ func (s *single) init(sched schedule, name string, most int64) {
 func (s *single) whole() bool    { return true }
 func (s *single) share(g *guard) { merge(&s.line.guard, g) }
 func (s *single) varies() fields { return none }
+
+func (s *single) leaves(tell func(any)) { tell(&s.limit) }
 func (s *single) appendParts(parts []part, _ Request) ([]part, error) {
 	return append(parts, part{limit: &s.limit}), nil
 }
