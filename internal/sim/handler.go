@@ -22,7 +22,9 @@ type failure struct {
 	kind        error
 }
 
-func (e *failure) Error() string { return fmt.Sprintf("item %d, attempt %d: %v", e.id, e.attempt, e.kind) }
+func (e *failure) Error() string {
+	return fmt.Sprintf("item %d, attempt %d: %v", e.id, e.attempt, e.kind)
+}
 func (e *failure) Unwrap() error { return e.kind }
 
 // resultOf is what an attempt returns when it succeeds.
@@ -39,7 +41,7 @@ func (w *world) handle(ctx context.Context, id int) (result int, err error) {
 }
 
 func (w *world) begin(ctx context.Context, id int) *attempt {
-	r, _ := ctx.Value(runKey{}).(*run)
+	r := contextRun(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	it := w.items[id]
@@ -51,6 +53,8 @@ func (w *world) begin(ctx context.Context, id int) *attempt {
 	a.granted, a.step = a.began, it.does.at(max(a.number, 1))
 	if n := len(it.started); n > 0 {
 		a.granted = it.started[n-1]
+	} else {
+		a.vague = w.sleeps() && w.badHook.kind == "AttemptStarted"
 	}
 	it.beginAttempt(a)
 	return a
@@ -72,7 +76,7 @@ func (it *item) beginAttempt(a *attempt) {
 		it.fail("the handler was called although the item was refused with %v", it.refusal)
 	}
 	if it.taken == never {
-		it.take()
+		it.take(a.granted, !a.vague)
 	}
 	if len(it.tries) == 0 && r.plan.way == "IterOrdered" {
 		it.checkWindow()
@@ -82,10 +86,11 @@ func (it *item) beginAttempt(a *attempt) {
 	r.attempts = append(r.attempts, a)
 }
 
-// take notes that a worker has begun with the item. It is known when that was, unless a breaker comes first.
-func (it *item) take() {
-	if it.breaker == nil || it.limits != nil {
-		it.taken = it.now()
+// take notes that a worker has begun with the item, and when that was, if it is sure and no breaker has come between.
+func (it *item) take(at time.Duration, sure bool) {
+	it.isAccepted()
+	if sure && (it.breaker == nil || it.limits != nil) {
+		it.taken = at
 	}
 	if k := it.plan.source.kind; it.plan.way == "IterResults" && (k == "slice" || k == "chan") {
 		it.run.hold(it)
@@ -95,7 +100,8 @@ func (it *item) take() {
 // checkWindow checks how far the newest item is ahead of the oldest one not yet yielded.
 func (it *item) checkWindow() {
 	index, oldest := it.id-it.base, int(it.yielded.Load())
-	if size := it.workers + it.resultCapacity(); size > 0 && index-oldest >= size {
+	capacity := it.resultCapacity()
+	if size := it.workers + capacity; capacity > 0 && index-oldest >= size {
 		it.fail("it was started although item %d was not yet yielded: the window is %d", it.base+oldest, size)
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
 
 	"github.com/penstock-go/penstock"
+	"github.com/penstock-go/penstock/foreman"
 	"github.com/penstock-go/penstock/retry"
 )
 
@@ -39,6 +41,7 @@ type world struct {
 	*Scenario
 	base       time.Time
 	goroutines int
+	opts       []penstock.Option
 	engine     *penstock.Engine[int, int]
 	limits     *limits
 	budget     *retry.Budget
@@ -55,6 +58,7 @@ type world struct {
 	attempts []*attempt
 	opened   []span // when the breaker was open
 	runs     []*run
+	first    []*run // those that begin by themselves
 }
 
 // A span is the time between two instants.
@@ -70,10 +74,11 @@ type item struct {
 	accepted   bool
 	acceptedAt time.Duration
 	refusal    error
-	label      string        // its id as the run gave it
-	do         bool          // comes from Do
-	patience   time.Duration // when the context of its Do ends
-	deadline   bool          // that context has a deadline
+	label      string           // its id as the run gave it
+	do         bool             // comes from Do
+	patience   time.Duration    // when the context of its Do ends
+	deadline   bool             // that context has a deadline
+	reply      penstock.Outcome // to its Do, if known
 
 	taken    time.Duration // when its worker began with it, if known
 	running  bool
@@ -100,6 +105,7 @@ type attempt struct {
 	number   int
 	step     step
 	granted  time.Duration // when the limiter let it go
+	vague    bool          // that was earlier, nobody knows when
 	began    time.Duration
 	ended    time.Duration // never, while it runs
 	err      error
@@ -109,9 +115,15 @@ type attempt struct {
 }
 
 func newWorld(s *Scenario) *world {
-	w := &world{Scenario: s, base: time.Now(), goroutines: runtime.NumGoroutine(), over: make(chan struct{}), items: make(map[int]*item)}
-	for i, p := range s.runs {
-		w.runs = append(w.runs, newRun(w, p, i))
+	w := &world{Scenario: s, base: time.Now(), over: make(chan struct{}), items: make(map[int]*item)}
+	w.goroutines, _ = w.living()
+	for _, p := range s.runs {
+		r := w.newRun(p)
+		w.first = append(w.first, r)
+		if p.way == "Foreman" && p.hand.rounds > 1 {
+			p.name, p.after, p.cancelAt = p.name+" again", 0, 0
+			r.again = w.newRun(p)
+		}
 	}
 	return w
 }
@@ -141,7 +153,8 @@ func (it *item) fail(format string, args ...any) {
 // build makes the engine.
 func (w *world) build() bool {
 	var err error
-	w.engine, err = penstock.New(w.handle, w.workers, w.options()...)
+	w.opts = w.options()
+	w.engine, err = penstock.New(w.handle, w.workers, w.opts...)
 	if err != nil {
 		w.fail("the engine was refused: %v", err)
 	}
@@ -178,7 +191,7 @@ func (w *world) options() (opts []penstock.Option) {
 // happen lets all runs begin and returns when they have ended.
 func (w *world) happen() {
 	var runs, help sync.WaitGroup
-	for _, r := range w.runs {
+	for _, r := range w.first {
 		runs.Go(r.live)
 	}
 	if w.sampled {
@@ -198,8 +211,9 @@ func (w *world) quiet() {
 	if w.exact() {
 		synctest.Wait()
 	}
+	n, stacks := 0, ""
 	for range 200 { // a goroutine counts until it is quite gone
-		if runtime.NumGoroutine() <= w.goroutines {
+		if n, stacks = w.living(); n <= w.goroutines {
 			return
 		}
 		if w.exact() {
@@ -208,8 +222,28 @@ func (w *world) quiet() {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	stacks := make([]byte, 1<<16)
-	w.fail("%d goroutines are left over:\n%s", runtime.NumGoroutine()-w.goroutines, stacks[:runtime.Stack(stacks, true)])
+	w.fail("%d goroutines are left over:\n%s", n-w.goroutines, stacks)
+}
+
+// living counts the goroutines of the bubble, or on the real clock all but the runtime's own. (runtime.NumGoroutine
+// includes one of these now and then.)
+func (w *world) living() (n int, stacks string) {
+	buf := make([]byte, 1<<14)
+	for {
+		written := runtime.Stack(buf, true)
+		if written < len(buf) {
+			buf = buf[:written]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	for stack := range strings.SplitSeq(string(buf), "\n\n") {
+		if head, _, _ := strings.Cut(stack, "\n"); !w.exact() || strings.Contains(head, "synctest bubble") {
+			n++
+			stacks += stack + "\n\n"
+		}
+	}
+	return n, stacks
 }
 
 // nap sleeps, or returns false at once when all runs have ended.
@@ -232,6 +266,9 @@ type run struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	hand   *penstock.Run[int, int]
+	pool   *foreman.Foreman[int, int]
+	again  *run                                     // of the same foreman, after this one
+	count  atomic.Pointer[func() penstock.Counters] // of a run that can be asked
 
 	offered atomic.Int64 // items, at most
 	taken   atomic.Int64 // items, at least
@@ -239,7 +276,10 @@ type run struct {
 	inside  atomic.Int64 // handlers
 	busy    atomic.Int64 // the user's other functions
 	lastID  atomic.Int64
-	bound   int // on what it holds; 0: none
+	early   atomic.Bool   // a foreman that was not started yet
+	bound   int           // on what it holds; 0: none
+	fed     chan struct{} // closed when nothing feeds its channel any more
+	cleanup []func()      // what its source needs when it has ended
 
 	// Guarded by the ledger's lock.
 	startedAt time.Duration
@@ -247,14 +287,17 @@ type run struct {
 	closed    time.Duration // when its input came to its own end
 	endings   []ending      // why it may have ended early
 	holds     int
-	order     []int // what was delivered, by id
-	orphans   map[int][]done
+	order     []int                 // what was delivered, by id
+	orphans   map[int][]func(*item) // what hooks said about items whose id is not known yet, by index
+	failed    int                   // TaskDone of failed tasks
 	over      bool
 	endedAt   time.Duration
 	err       error
 	left      bool // its consumer has left it, so that not all was delivered
 	told      []told
 	counters  *penstock.Counters
+	endsAt    time.Duration // when it was sure to end, for the checks
+	why       []ending      // what may have ended it then
 }
 
 // told is a call of RunEnded.
@@ -266,8 +309,10 @@ type told struct {
 
 type runKey struct{}
 
-func newRun(w *world, p runPlan, number int) *run {
-	return &run{world: w, plan: p, base: number * room, first: never, closed: never, endedAt: never, orphans: make(map[int][]done)}
+func (w *world) newRun(p runPlan) *run {
+	r := &run{world: w, plan: p, base: len(w.runs) * room, first: never, closed: never, endedAt: never, orphans: make(map[int][]func(*item)), fed: make(chan struct{})}
+	w.runs = append(w.runs, r)
+	return r
 }
 
 // patienceOfAll is when the last of all runs is cancelled, in units of time: whatever hangs has had enough time by then.
@@ -333,6 +378,12 @@ func (r *run) returned(err error) {
 	r.over, r.endedAt, r.err = true, r.now(), err
 }
 
+func (r *run) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over
+}
+
 // offer makes an item that is about to be offered to the run.
 func (r *run) offer(id int) *item {
 	r.offered.Add(1)
@@ -352,11 +403,19 @@ func (r *run) newItem(id int) *item {
 
 // accept notes that the run has accepted an item.
 func (r *run) accept(it *item) {
-	r.taken.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	it.accepted, it.acceptedAt = true, r.now()
+	it.acceptedAt = r.now()
 	r.first = min(r.first, it.acceptedAt)
+	it.isAccepted()
+}
+
+// isAccepted notes that the item must have been accepted.
+func (it *item) isAccepted() {
+	if !it.accepted {
+		it.accepted = true
+		it.run.taken.Add(1)
+	}
 }
 
 // hold notes that an item is between its source and its consumer.
