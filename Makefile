@@ -56,7 +56,7 @@ fuzz:
 	$(call each,fuzz,pkgs=$$(go list ./...) && for pkg in $$pkgs; do \
 		names=$$(go test -list "^Fuzz" "$$pkg") || exit 1; \
 		for name in $$names; do case $$name in (Fuzz*) \
-			go test -run "^$$" -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" || exit 1;; \
+			go test -run "^$$" -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x "$$pkg" || exit 1;; \
 		esac; done; \
 	done)
 

@@ -21,8 +21,8 @@ import (
 // Helpers of the tests about attempts, and of those in the files beside this one that are about what can go wrong.
 
 var (
-	attErrOne = errors.New("one")
-	attErrTwo = errors.New("two")
+	errAttOne = errors.New("one")
+	errAttTwo = errors.New("two")
 )
 
 // attTest runs a subtest in a bubble: its clock moves only when everybody waits, and it fails when a goroutine is left.
@@ -184,10 +184,10 @@ func TestRetries(t *testing.T) {
 	for _, extra := range []int{0, 1, 2, 100} {
 		attTest(t, fmt.Sprintf("R1 Max %d means %d calls", extra, extra+1), func(t *testing.T) {
 			calls := 0
-			task, err := attOne(t, attFails(1000, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: extra}))
+			task, err := attOne(t, attFails(1000, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: extra}))
 			attExpect(t, "calls", calls, extra+1)
 			attExpect(t, "attempts", task.Attempts, extra+1)
-			if err != nil || task.Err != attErrOne || task.Outcome != penstock.Failed {
+			if err != nil || task.Err != errAttOne || task.Outcome != penstock.Failed {
 				t.Errorf("got %v, %v", task, err)
 			}
 		})
@@ -195,7 +195,7 @@ func TestRetries(t *testing.T) {
 
 	attTest(t, "R2 U9 a later attempt that succeeds is a success without a trace of the failures", func(t *testing.T) {
 		calls := 0
-		task, err := attOne(t, attFails(2, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 2}))
+		task, err := attOne(t, attFails(2, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 2}))
 		want := penstock.Task[int, int]{Result: 3, Attempts: 3, Outcome: penstock.Succeeded}
 		if err != nil || task != want {
 			t.Errorf("got %v, %v", task, err)
@@ -203,10 +203,10 @@ func TestRetries(t *testing.T) {
 	})
 
 	attTest(t, "U3 U9 the last attempt's own error is stored, unwrapped", func(t *testing.T) {
-		last := fmt.Errorf("last: %w", attErrTwo)
+		last := fmt.Errorf("last: %w", errAttTwo)
 		task, _ := attOne(t, func(ctx context.Context, _ int) (int, error) {
 			if penstock.AttemptNumber(ctx) == 1 {
-				return 7, attErrOne
+				return 7, errAttOne
 			}
 			return 8, last
 		}, penstock.WithRetry(retry.Policy{Max: 1}))
@@ -232,14 +232,14 @@ func TestRetries(t *testing.T) {
 		{"R4 without If everything is retried", nil, nil, 3},
 		{"R5 Unless that excludes nothing", nil, no, 3},
 		{"R4 a list of no targets selects nothing", retry.Is(), nil, 1},
-		{"R6 R7 a wrapped target is found", retry.Is(attErrTwo, attErrOne), nil, 3},
-		{"R6 a target that is not in the chain", retry.Is(attErrTwo), nil, 1},
+		{"R6 R7 a wrapped target is found", retry.Is(errAttTwo, errAttOne), nil, 3},
+		{"R6 a target that is not in the chain", retry.Is(errAttTwo), nil, 1},
 		{"R6 by type, through the chain", retry.As[*penstock.TaskError](), nil, 3},
 		{"R6 by another type", retry.As[*penstock.TimeoutError](), nil, 1},
 	} {
 		attTest(t, c.name, func(t *testing.T) {
 			calls := 0
-			failure := fmt.Errorf("wrapped: %w", &penstock.TaskError{Err: attErrOne})
+			failure := fmt.Errorf("wrapped: %w", &penstock.TaskError{Err: errAttOne})
 			attOne(t, attFails(9, failure, &calls), penstock.WithRetry(retry.Policy{Max: 2, If: c.onlyIf, Unless: c.un}))
 			attExpect(t, "calls", calls, c.calls)
 		})
@@ -248,7 +248,7 @@ func TestRetries(t *testing.T) {
 	attTest(t, "an error marked Permanent is not retried, and no filter is asked", func(t *testing.T) {
 		calls, asked := 0, 0
 		ask := func(error) bool { asked++; return true }
-		failure := retry.Permanent(attErrOne)
+		failure := retry.Permanent(errAttOne)
 		task, _ := attOne(t, attFails(9, failure, &calls), penstock.WithRetry(retry.Policy{Max: 2, If: ask, Unless: ask}))
 		if calls != 1 || asked != 0 || task.Err != failure {
 			t.Errorf("%d calls, %d questions, %v", calls, asked, task.Err)
@@ -261,13 +261,13 @@ func TestRetries(t *testing.T) {
 			calls++
 			switch calls {
 			case 1:
-				return 0, retry.After(attErrOne, time.Second)
+				return 0, retry.After(errAttOne, time.Second)
 			case 2:
 				return attHang(ctx, 0)
 			}
-			return 0, attErrTwo
+			return 0, errAttTwo
 		}, penstock.WithRetry(retry.Policy{Max: 2}), penstock.WithAttemptTimeout(time.Second))
-		if calls != 3 || task.Err != attErrTwo {
+		if calls != 3 || task.Err != errAttTwo {
 			t.Errorf("%d calls, %v", calls, task.Err)
 		}
 	})
@@ -277,7 +277,7 @@ func TestRetries(t *testing.T) {
 		e := attNew(t, 1, func(ctx context.Context, n int) (int, error) {
 			order = append(order, n)
 			if n == 0 && penstock.AttemptNumber(ctx) < 3 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return n, nil
 		}, penstock.WithRetry(retry.Policy{Max: 2, Backoff: retry.Constant(time.Hour)}))
@@ -290,7 +290,7 @@ func TestRetries(t *testing.T) {
 	attTest(t, "R14 retries do not deadlock between two full queues", func(t *testing.T) {
 		e := attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if penstock.AttemptNumber(ctx) < 3 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return n, nil
 		}, penstock.WithRetry(retry.Policy{Max: 2}), penstock.WithInputCapacity(1), penstock.WithResultCapacity(1))
@@ -311,7 +311,7 @@ func TestRetries(t *testing.T) {
 		run := attNew(t, 1, func(ctx context.Context, _ int) (int, error) {
 			calls++
 			<-ctx.Done()
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithRetry(retry.Policy{Max: 5, If: asked})).Start(t.Context())
 		run.Submit(t.Context(), 0)
 		synctest.Wait()
@@ -320,7 +320,7 @@ func TestRetries(t *testing.T) {
 		if calls != 1 || err != nil || task.Outcome != penstock.Unfinished {
 			t.Errorf("%d calls, %v, %v", calls, task, err)
 		}
-		attIs(t, task.Err, attErrOne, penstock.ErrStopped, context.Canceled)
+		attIs(t, task.Err, errAttOne, penstock.ErrStopped, context.Canceled)
 	})
 }
 
@@ -329,7 +329,7 @@ func TestAttemptNumber(t *testing.T) {
 		var numbers []int
 		h := func(ctx context.Context, _ int) (int, error) {
 			numbers = append(numbers, penstock.AttemptNumber(ctx))
-			return 0, attErrOne
+			return 0, errAttOne
 		}
 		attOne(t, h, penstock.WithRetry(retry.Policy{Max: 2}), penstock.WithAttemptTimeout(time.Second))
 		attExpect(t, "numbers", numbers, []int{1, 2, 3})
@@ -347,7 +347,7 @@ func TestAttemptNumber(t *testing.T) {
 		attOne(t, func(ctx context.Context, n int) (int, error) {
 			e.ProcessAll(ctx, []int{n})
 			run.Do(ctx, n)
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithRetry(retry.Policy{Max: 2}))
 		attExpect(t, "numbers", inner, []int{1, 1, 1, 1, 1, 1})
 		run.Stop(t.Context())
@@ -356,7 +356,7 @@ func TestAttemptNumber(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	attTest(t, "D1 it is told the number of failed attempts and the very error", func(t *testing.T) {
-		failures := []error{attErrOne, fmt.Errorf("wrapped: %w", attErrTwo)}
+		failures := []error{errAttOne, fmt.Errorf("wrapped: %w", errAttTwo)}
 		var numbers []int
 		var told []error
 		calls := 0
@@ -378,17 +378,17 @@ func TestBackoff(t *testing.T) {
 
 	attTest(t, "D2 it is asked only for a retry that will be made", func(t *testing.T) {
 		asked := 0
-		p := retry.Policy{Max: 1, Unless: retry.Is(attErrTwo), Backoff: func(int, error) time.Duration { asked++; return 0 }}
+		p := retry.Policy{Max: 1, Unless: retry.Is(errAttTwo), Backoff: func(int, error) time.Duration { asked++; return 0 }}
 		calls := 0
-		attOne(t, attFails(9, attErrOne, &calls), penstock.WithRetry(p))
+		attOne(t, attFails(9, errAttOne, &calls), penstock.WithRetry(p))
 		attExpect(t, "questions, with one retry", asked, 1)
-		attOne(t, attFails(9, attErrTwo, &calls), penstock.WithRetry(p))
+		attOne(t, attFails(9, errAttTwo, &calls), penstock.WithRetry(p))
 		attExpect(t, "questions, after an excluded error", asked, 1)
 	})
 
 	attTest(t, "D3 without one the retry follows at once", func(t *testing.T) {
 		clock, calls := attClock(), 0
-		attOne(t, attFails(2, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 2}))
+		attOne(t, attFails(2, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 2}))
 		if calls != 3 || clock() != 0 {
 			t.Errorf("%d calls took %v", calls, clock())
 		}
@@ -397,7 +397,7 @@ func TestBackoff(t *testing.T) {
 	attTest(t, "D4 the wait is no part of the attempt and its timeout", func(t *testing.T) {
 		clock, calls := attClock(), 0
 		p := retry.Policy{Max: 2, Backoff: retry.Constant(time.Minute)}
-		task, _ := attOne(t, attFails(2, attErrOne, &calls), penstock.WithRetry(p), penstock.WithAttemptTimeout(time.Second))
+		task, _ := attOne(t, attFails(2, errAttOne, &calls), penstock.WithRetry(p), penstock.WithAttemptTimeout(time.Second))
 		if task.Err != nil || clock() != 2*time.Minute {
 			t.Errorf("%v after %v", task.Err, clock())
 		}
@@ -406,7 +406,7 @@ func TestBackoff(t *testing.T) {
 	attTest(t, "D5 it occupies its worker and no other", func(t *testing.T) {
 		run := attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if n == 1 && penstock.AttemptNumber(ctx) == 1 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return n, nil
 		}, penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Minute)})).Start(t.Context())
@@ -424,7 +424,7 @@ func TestBackoff(t *testing.T) {
 
 	attTest(t, "D6 a negative delay ends the run, not the task, and is not cut to zero", func(t *testing.T) {
 		calls := 0
-		task, err := attOne(t, attFails(9, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 2, Backoff: retry.Constant(-1)}))
+		task, err := attOne(t, attFails(9, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 2, Backoff: retry.Constant(-1)}))
 		broken := attAs[*penstock.CallbackError](t, err)
 		if broken.Callback != "backoff" || broken.Task != "0" || !strings.Contains(broken.Error(), "-1ns") {
 			t.Errorf("got %v", broken)
@@ -432,20 +432,20 @@ func TestBackoff(t *testing.T) {
 		if calls != 1 || task.Outcome != penstock.Unfinished {
 			t.Errorf("%d calls, %v", calls, task)
 		}
-		attIs(t, task.Err, err, attErrOne, context.Canceled)
+		attIs(t, task.Err, err, errAttOne, context.Canceled)
 	})
 
 	attTest(t, "D8 cancellation interrupts the wait, and no attempt follows", func(t *testing.T) {
 		clock, calls := attClock(), 0
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, attErrTwo)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAttTwo)
 		defer cancel()
 		p := retry.Policy{Max: 9, Backoff: retry.Constant(time.Hour)}
-		task, err := attOneCtx(ctx, t, attFails(9, attErrOne, &calls), penstock.WithRetry(p))
+		task, err := attOneCtx(ctx, t, attFails(9, errAttOne, &calls), penstock.WithRetry(p))
 		if calls != 1 || clock() != time.Second || task.Outcome != penstock.Unfinished {
 			t.Errorf("%d calls, %v after %v", calls, task, clock())
 		}
-		attIs(t, task.Err, context.DeadlineExceeded, attErrTwo, attErrOne)
-		attIs(t, err, context.DeadlineExceeded, attErrTwo)
+		attIs(t, task.Err, context.DeadlineExceeded, errAttTwo, errAttOne)
+		attIs(t, err, context.DeadlineExceeded, errAttTwo)
 		attExpect(t, "during", attAs[*penstock.UnfinishedError](t, task.Err).During, "backoff")
 	})
 
@@ -454,7 +454,7 @@ func TestBackoff(t *testing.T) {
 		var starts []time.Duration
 		e := attNew(t, 1, func(context.Context, int) (int, error) {
 			starts = append(starts, clock())
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithLimiter(attEvery(20*time.Millisecond)), penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(30 * time.Millisecond)}))
 		e.ProcessAll(t.Context(), []int{0, 1})
 		const ms = time.Millisecond
@@ -466,35 +466,35 @@ func TestRetryAfter(t *testing.T) {
 	attTest(t, "the wait is what the service asked for and the backoff", func(t *testing.T) {
 		clock, calls := attClock(), 0
 		p := retry.Policy{Max: 1, Backoff: retry.Constant(time.Second)}
-		attOne(t, attFails(1, retry.After(attErrOne, 10*time.Second), &calls), penstock.WithRetry(p))
+		attOne(t, attFails(1, retry.After(errAttOne, 10*time.Second), &calls), penstock.WithRetry(p))
 		attExpect(t, "instant", clock(), 11*time.Second)
 	})
 	attTest(t, "it works without a backoff", func(t *testing.T) {
 		clock, calls := attClock(), 0
-		attOne(t, attFails(1, retry.After(attErrOne, 10*time.Second), &calls), penstock.WithRetry(retry.Policy{Max: 1}))
+		attOne(t, attFails(1, retry.After(errAttOne, 10*time.Second), &calls), penstock.WithRetry(retry.Policy{Max: 1}))
 		attExpect(t, "instant", clock(), 10*time.Second)
 	})
 	attTest(t, "it is capped", func(t *testing.T) {
 		clock, calls := attClock(), 0
 		p := retry.Policy{Max: 1, Backoff: retry.Constant(time.Second), MaxRetryAfter: 3 * time.Second}
-		attOne(t, attFails(1, retry.After(attErrOne, 10*time.Second), &calls), penstock.WithRetry(p))
+		attOne(t, attFails(1, retry.After(errAttOne, 10*time.Second), &calls), penstock.WithRetry(p))
 		attExpect(t, "instant", clock(), 4*time.Second)
 	})
 	attTest(t, "a hint does not make an error retryable", func(t *testing.T) {
 		calls := 0
-		p := retry.Policy{Max: 1, If: retry.Is(attErrTwo)}
-		attOne(t, attFails(1, retry.After(attErrOne, time.Second), &calls), penstock.WithRetry(p))
+		p := retry.Policy{Max: 1, If: retry.Is(errAttTwo)}
+		attOne(t, attFails(1, retry.After(errAttOne, time.Second), &calls), penstock.WithRetry(p))
 		attExpect(t, "calls", calls, 1)
 	})
 	attTest(t, "FreeThrottled: throttled attempts use up no retry, also with Max 0", func(t *testing.T) {
 		clock, calls := attClock(), 0
-		task, _ := attOne(t, attFails(5, retry.After(attErrOne, time.Minute), &calls), penstock.WithRetry(retry.Policy{FreeThrottled: true}))
+		task, _ := attOne(t, attFails(5, retry.After(errAttOne, time.Minute), &calls), penstock.WithRetry(retry.Policy{FreeThrottled: true}))
 		if task.Err != nil || task.Attempts != 6 || clock() != 5*time.Minute {
 			t.Errorf("%v after %v", task, clock())
 		}
 	})
 	attTest(t, "FreeThrottled: other failures still do, and a hint of zero counts as one of them", func(t *testing.T) {
-		failures := []error{retry.After(attErrOne, time.Second), attErrTwo, retry.After(attErrOne, time.Second), retry.After(attErrOne, 0)}
+		failures := []error{retry.After(errAttOne, time.Second), errAttTwo, retry.After(errAttOne, time.Second), retry.After(errAttOne, 0)}
 		calls := 0
 		task, _ := attOne(t, func(context.Context, int) (int, error) {
 			calls++
@@ -506,12 +506,12 @@ func TestRetryAfter(t *testing.T) {
 	})
 	attTest(t, "FreeThrottled: the task timeout ends it", func(t *testing.T) {
 		clock, calls := attClock(), 0
-		failure := retry.After(attErrOne, time.Minute)
+		failure := retry.After(errAttOne, time.Minute)
 		task, _ := attOne(t, attFails(1000, failure, &calls), penstock.WithRetry(retry.Policy{FreeThrottled: true}), penstock.WithTaskTimeout(150*time.Second))
 		if calls != 3 || clock() != 150*time.Second || task.Outcome != penstock.Failed {
 			t.Errorf("%d calls, %v after %v", calls, task, clock())
 		}
-		attIs(t, task.Err, attErrOne, context.DeadlineExceeded)
+		attIs(t, task.Err, errAttOne, context.DeadlineExceeded)
 	})
 }
 
@@ -522,7 +522,7 @@ func TestRetryBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := penstock.WithRetry(retry.Policy{Max: 3, Budget: budget})
-		fail := func(context.Context, int) (int, error) { return 0, attErrOne }
+		fail := func(context.Context, int) (int, error) { return 0, errAttOne }
 		e := attNew(t, 2, fail, p)
 		e.ProcessAll(t.Context(), make([]int, 4))
 		attNew(t, 2, fail, p).ProcessAll(t.Context(), make([]int, 4))
@@ -531,15 +531,15 @@ func TestRetryBudget(t *testing.T) {
 	attTest(t, "a task that finds it empty fails with its own error", func(t *testing.T) {
 		budget, _ := retry.NewBudget(0.001, 1)
 		calls := 0
-		task, err := attOne(t, attFails(9, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 9, Budget: budget}))
-		if err != nil || task.Err != attErrOne || task.Attempts != 2 {
+		task, err := attOne(t, attFails(9, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 9, Budget: budget}))
+		if err != nil || task.Err != errAttOne || task.Attempts != 2 {
 			t.Errorf("%v, %v", task, err)
 		}
 	})
 	attTest(t, "first attempts earn, retries do not", func(t *testing.T) {
 		budget, _ := retry.NewBudget(0.5, 4)
 		calls := 0
-		attOne(t, attFails(3, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 9, Budget: budget}))
+		attOne(t, attFails(3, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 9, Budget: budget}))
 		attExpect(t, "balance after three retries", budget.Balance(), 1.0)
 		attOne(t, attDouble, penstock.WithRetry(retry.Policy{Budget: budget}))
 		attExpect(t, "balance after another task", budget.Balance(), 1.5)
@@ -547,7 +547,7 @@ func TestRetryBudget(t *testing.T) {
 	attTest(t, "an excluded error draws nothing", func(t *testing.T) {
 		budget, _ := retry.NewBudget(0.5, 4)
 		calls := 0
-		attOne(t, attFails(9, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 1, Budget: budget, Unless: retry.Is(attErrOne)}))
+		attOne(t, attFails(9, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 1, Budget: budget, Unless: retry.Is(errAttOne)}))
 		attExpect(t, "balance", budget.Balance(), 4.0)
 	})
 }
@@ -557,7 +557,7 @@ func TestLimiterPerAttempt(t *testing.T) {
 		var asked []ratelimiter.Request
 		keys, costs, calls := 0, 0, 0
 		l := ratelimiter.Func(func(_ context.Context, r ratelimiter.Request) error { asked = append(asked, r); return nil })
-		attOne(t, attFails(2, attErrOne, &calls), penstock.WithLimiter(l), penstock.WithRetry(retry.Policy{Max: 2}),
+		attOne(t, attFails(2, errAttOne, &calls), penstock.WithLimiter(l), penstock.WithRetry(retry.Policy{Max: 2}),
 			penstock.WithKey(func(int) string { keys++; return "k" }), penstock.WithCost(func(int) int { costs++; return 7 }))
 		attExpect(t, "requests", asked, []ratelimiter.Request{
 			{Attempt: 1, Cost: 7, Key: "k"}, {Attempt: 2, Cost: 7, Key: "k"}, {Attempt: 3, Cost: 7, Key: "k"},
@@ -636,7 +636,7 @@ func TestLimiterPerAttempt(t *testing.T) {
 	attTest(t, "nothing is given back for an attempt that was made", func(t *testing.T) {
 		l := &attLimiter{adjust: func(ratelimiter.Request, int) { t.Error("given back") }}
 		calls := 0
-		attOne(t, attFails(1, attErrOne, &calls), penstock.WithLimiter(l), penstock.WithRetry(retry.Policy{Max: 1}))
+		attOne(t, attFails(1, errAttOne, &calls), penstock.WithLimiter(l), penstock.WithRetry(retry.Policy{Max: 1}))
 	})
 }
 
@@ -708,7 +708,7 @@ func TestObserve(t *testing.T) {
 		var told []error
 		var requests []ratelimiter.Request
 		l := &attLimiter{observe: func(r ratelimiter.Request, err error) { told, requests = append(told, err), append(requests, r) }}
-		failure := fmt.Errorf("wrapped: %w", attErrOne)
+		failure := fmt.Errorf("wrapped: %w", errAttOne)
 		calls := 0
 		attOne(t, attFails(2, failure, &calls), penstock.WithLimiter(l), penstock.WithRetry(retry.Policy{Max: 2}))
 		if !slices.Equal(told, []error{failure, failure, nil}) {
@@ -720,7 +720,7 @@ func TestObserve(t *testing.T) {
 	attTest(t, "a Retry-After comes capped, and else as it was", func(t *testing.T) {
 		var told []error
 		l := &attLimiter{observe: func(_ ratelimiter.Request, err error) { told = append(told, err) }}
-		short, long := retry.After(attErrOne, time.Second), retry.After(attErrTwo, 100*time.Hour)
+		short, long := retry.After(errAttOne, time.Second), retry.After(errAttTwo, 100*time.Hour)
 		calls := 0
 		task, _ := attOne(t, func(context.Context, int) (int, error) {
 			calls++
@@ -730,7 +730,7 @@ func TestObserve(t *testing.T) {
 			t.Fatalf("told %v", told)
 		}
 		d, ok := retry.RetryAfter(told[1])
-		if !ok || d != time.Minute || !errors.Is(told[1], attErrTwo) {
+		if !ok || d != time.Minute || !errors.Is(told[1], errAttTwo) {
 			t.Errorf("told %v, %v", told[1], d)
 		}
 		if task.Err != long {
@@ -809,7 +809,7 @@ func TestShed(t *testing.T) {
 			return &ratelimiter.ExcessError{Limit: "l"}
 		}}
 		calls := 0
-		task, err := attOne(t, attFails(9, attErrOne, &calls), penstock.WithLimiter(l), penstock.WithShed(0), penstock.WithRetry(retry.Policy{Max: 5}))
+		task, err := attOne(t, attFails(9, errAttOne, &calls), penstock.WithLimiter(l), penstock.WithShed(0), penstock.WithRetry(retry.Policy{Max: 5}))
 		attAs[*penstock.ShedError](t, task.Err)
 		if err != nil || calls != 2 || task.Outcome != penstock.Shed || task.Attempts != 2 {
 			t.Errorf("%d calls, %v, %v", calls, task, err)

@@ -49,7 +49,7 @@ func TestCounters(t *testing.T) {
 		limiter := ratelimiter.Func(func(ctx context.Context, _ ratelimiter.Request) error { return attSleep(ctx, time.Minute) })
 		run = attNew(t, 1, func(ctx context.Context, _ int) (int, error) {
 			attSleep(ctx, time.Minute)
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithLimiter(limiter), penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Minute)})).Start(t.Context())
 		run.Submit(t.Context(), 1)
 		// Each phase takes a minute; look in the middle of each.
@@ -85,7 +85,7 @@ func TestCounters(t *testing.T) {
 	attTest(t, "N6 the sums of a small run", func(t *testing.T) {
 		e := attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if n == 0 || n == 1 && penstock.AttemptNumber(ctx) == 1 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return n, nil
 		}, penstock.WithRetry(retry.Policy{Max: 1}))
@@ -168,7 +168,7 @@ func attRandom(rng *rand.Rand) (attHandler, []penstock.Option) {
 	h := func(ctx context.Context, n int) (int, error) {
 		switch n % 7 {
 		case 0:
-			return 0, attErrOne
+			return 0, errAttOne
 		case 1:
 			runtime.Gosched()
 		case 2:

@@ -76,8 +76,8 @@ func TestDo(t *testing.T) {
 	})
 
 	attTest(t, "the error is the task's own", func(t *testing.T) {
-		run := attNew(t, 1, func(_ context.Context, n int) (int, error) { return 7, attErrOne }).Start(t.Context())
-		if v, err := run.Do(t.Context(), 1); v != 0 || err != attErrOne {
+		run := attNew(t, 1, func(_ context.Context, n int) (int, error) { return 7, errAttOne }).Start(t.Context())
+		if v, err := run.Do(t.Context(), 1); v != 0 || err != errAttOne {
 			t.Error(v, err)
 		}
 		run.Finish(t.Context())
@@ -95,10 +95,10 @@ func TestDo(t *testing.T) {
 		}}
 		run := attNew(t, 1, func(ctx context.Context, n int) (int, error) {
 			if n == 1 && penstock.AttemptNumber(ctx) < 3 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return attMisbehave(ctx, n)
-		}, penstock.WithRetry(retry.Policy{Max: 2, If: retry.Is(attErrOne), Unless: retry.As[*penstock.PanicError]()}),
+		}, penstock.WithRetry(retry.Policy{Max: 2, If: retry.Is(errAttOne), Unless: retry.As[*penstock.PanicError]()}),
 			penstock.WithAttemptTimeout(time.Second), penstock.WithLimiter(l), penstock.WithShed(0), penstock.WithCost(func(n int) int { return max(n, 0) })).Start(t.Context())
 		v, err := run.Do(t.Context(), 1)
 		if v != 2 || err != nil {
@@ -175,15 +175,15 @@ func TestDoContext(t *testing.T) {
 			}
 			<-ctx.Done()
 			attExpect(t, "the handler is told at", clock(), time.Second)
-			attIs(t, context.Cause(ctx), attErrTwo)
+			attIs(t, context.Cause(ctx), errAttTwo)
 			time.Sleep(time.Minute)
 			return 0, ctx.Err()
 		}, penstock.WithRetry(retry.Policy{Max: 5})).Start(t.Context())
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, attErrTwo)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAttTwo)
 		defer cancel()
 		r := <-attDo(ctx, run, 1)
 		attExpect(t, "the caller is told at", r.at, time.Second)
-		attIs(t, r.err, context.DeadlineExceeded, attErrTwo)
+		attIs(t, r.err, context.DeadlineExceeded, errAttTwo)
 		attExpect(t, "counters", run.Counters(), penstock.Counters{Running: 1})
 
 		if _, err := run.Do(t.Context(), 2); err != nil { // others are not concerned, but must wait for the worker
@@ -211,10 +211,10 @@ func TestDoContext(t *testing.T) {
 	attTest(t, "one who gives up while waiting for room: the item was never accepted", func(t *testing.T) {
 		o := attBusy(t, penstock.WithInputCapacity(1))
 		o.Submit(t.Context(), 5)
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, attErrTwo)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAttTwo)
 		defer cancel()
 		r := <-attDo(ctx, o.Run, 1)
-		attIs(t, r.err, context.DeadlineExceeded, attErrTwo)
+		attIs(t, r.err, context.DeadlineExceeded, errAttTwo)
 		attExpect(t, "order", o.order(t), []int{5})
 		attExpect(t, "counters", o.Counters(), penstock.Counters{Succeeded: 2})
 	})
@@ -224,7 +224,7 @@ func TestDoContext(t *testing.T) {
 			{penstock.WithLimiter(attNever)},
 			{penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Hour)})},
 		} {
-			run := attNew(t, 1, func(context.Context, int) (int, error) { return 0, attErrOne }, opts...).Start(t.Context())
+			run := attNew(t, 1, func(context.Context, int) (int, error) { return 0, errAttOne }, opts...).Start(t.Context())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			r := <-attDo(ctx, run, 1)
 			cancel()
@@ -241,15 +241,19 @@ func TestDoContext(t *testing.T) {
 	attTest(t, "one whose context has ended before: refused, also when there is room", func(t *testing.T) {
 		run := attNew(t, 1, attDouble).Start(t.Context())
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(attErrTwo)
+		cancel(errAttTwo)
 		_, err := run.Do(ctx, 1)
-		attIs(t, err, context.Canceled, attErrTwo)
+		attIs(t, err, context.Canceled, errAttTwo)
 		attExpect(t, "counters", run.Counters(), penstock.Counters{})
 		run.Finish(t.Context())
 	})
 
 	attTest(t, "a value that comes after the caller has gone is a success that nobody sees", func(t *testing.T) {
-		run := attNew(t, 1, func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); time.Sleep(1); return 7, nil }).Start(t.Context())
+		run := attNew(t, 1, func(ctx context.Context, _ int) (int, error) {
+			<-ctx.Done()
+			time.Sleep(time.Nanosecond)
+			return 7, nil
+		}).Start(t.Context())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r := <-attDo(ctx, run, 1)
@@ -259,12 +263,12 @@ func TestDoContext(t *testing.T) {
 	})
 
 	attTest(t, "the handler's context ends when the run is stopped, and the caller is told why", func(t *testing.T) {
-		run := attNew(t, 1, func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, attErrOne }, penstock.WithRetry(retry.Policy{Max: 5})).Start(t.Context())
+		run := attNew(t, 1, func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, errAttOne }, penstock.WithRetry(retry.Policy{Max: 5})).Start(t.Context())
 		running, pending := attDo(context.Background(), run, 1), attDo(context.Background(), run, 2)
 		synctest.Wait()
 		run.Stop(t.Context())
 		replies := []attReply{<-running, <-pending}
-		attIs(t, errors.Join(replies[0].err, replies[1].err), attErrOne)
+		attIs(t, errors.Join(replies[0].err, replies[1].err), errAttOne)
 		for _, r := range replies {
 			attAs[*penstock.UnfinishedError](t, r.err)
 			attIs(t, r.err, context.Canceled, penstock.ErrStopped)
@@ -280,13 +284,13 @@ func TestDoContext(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			release := make(chan struct{})
-			run := attNew(t, 1, func(context.Context, int) (int, error) { <-release; return 0, attErrOne },
+			run := attNew(t, 1, func(context.Context, int) (int, error) { <-release; return 0, errAttOne },
 				penstock.WithRetry(retry.Policy{Max: 5})).Start(ctx)
 			reply := attDo(context.Background(), run, 1)
 			synctest.Wait()
-			cancel(attErrTwo)
+			cancel(errAttTwo)
 			close(release)
-			attIs(t, (<-reply).err, attErrTwo, context.Canceled, attErrOne)
+			attIs(t, (<-reply).err, errAttTwo, context.Canceled, errAttOne)
 			<-run.Done()
 			attExpect(t, "counters", run.Counters(), penstock.Counters{Unfinished: 1})
 		}
@@ -295,18 +299,18 @@ func TestDoContext(t *testing.T) {
 	attTest(t, "a failed run says so to everyone who waits, and to those who come later", func(t *testing.T) {
 		run := attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if n == 0 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return attHang(ctx, n)
 		}, penstock.WithFailureLimit(1)).Start(t.Context())
 		other := attDo(t.Context(), run, 1)
 		synctest.Wait()
-		if _, err := run.Do(t.Context(), 0); err != attErrOne {
+		if _, err := run.Do(t.Context(), 0); err != errAttOne {
 			t.Errorf("the one that reached the limit got %v", err)
 		}
 		r := <-other
 		limit := attAs[*penstock.TooManyFailuresError](t, r.err)
-		attIs(t, r.err, attErrOne, context.Canceled)
+		attIs(t, r.err, errAttOne, context.Canceled)
 		<-run.Done()
 		_, err := run.Do(t.Context(), 2)
 		if err != error(limit) || run.Err() != error(limit) {
@@ -345,15 +349,15 @@ func TestDoContext(t *testing.T) {
 	})
 
 	attTest(t, "the end of the run's context reaches callers with contexts of their own", func(t *testing.T) {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, attErrTwo)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errAttTwo)
 		defer cancel()
 		run := attNew(t, 1, attHang).Start(ctx)
 		r := <-attDo(context.Background(), run, 1)
 		attExpect(t, "instant", r.at, time.Second)
 		attAs[*penstock.UnfinishedError](t, r.err)
-		attIs(t, r.err, attErrTwo)
+		attIs(t, r.err, errAttTwo)
 		<-run.Done()
-		attIs(t, run.Err(), context.DeadlineExceeded, attErrTwo)
+		attIs(t, run.Err(), context.DeadlineExceeded, errAttTwo)
 	})
 }
 
@@ -364,7 +368,7 @@ func TestDoManyAtOnce(t *testing.T) {
 		run := attNew(t, 4, func(ctx context.Context, n int) (int, error) {
 			switch n % 5 {
 			case 0:
-				return 0, fmt.Errorf("item %d: %w", n, attErrOne)
+				return 0, fmt.Errorf("item %d: %w", n, errAttOne)
 			case 1:
 				return attMisbehave(ctx, attPanics)
 			case 2:

@@ -18,7 +18,7 @@ import (
 // attEvensFail fails for even items, with an error that names the item.
 func attEvensFail(_ context.Context, n int) (int, error) {
 	if n%2 == 0 {
-		return 0, fmt.Errorf("item %d: %w", n, attErrOne)
+		return 0, fmt.Errorf("item %d: %w", n, errAttOne)
 	}
 	return n, nil
 }
@@ -37,7 +37,7 @@ func TestFailureLimit(t *testing.T) {
 		limit := attAs[*penstock.TooManyFailuresError](t, err)
 		attExpect(t, "error", *limit, penstock.TooManyFailuresError{Limit: 2, Task: "2", Err: tasks[2].Err}, attCmpErrors)
 		attExpect(t, "text", err.Error(), "penstock: failure limit of 2 reached with task 2: item 2: one")
-		attIs(t, err, attErrOne)
+		attIs(t, err, errAttOne)
 		attExpect(t, "outcomes", attCount(tasks), map[string]int{"failed": 2, "succeeded": 1, "unfinished": 2})
 		attIs(t, tasks[3].Err, err, context.Canceled)
 	})
@@ -54,7 +54,7 @@ func TestFailureLimit(t *testing.T) {
 
 	attTest(t, "F4 attempts that are retried do not count", func(t *testing.T) {
 		calls := 0
-		e := attNew(t, 1, attFails(1000, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 3}), penstock.WithFailureLimit(2))
+		e := attNew(t, 1, attFails(1000, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 3}), penstock.WithFailureLimit(2))
 		_, err := e.ProcessAll(t.Context(), attUpTo(5))
 		attAs[*penstock.TooManyFailuresError](t, err)
 		attExpect(t, "calls", calls, 8)
@@ -69,7 +69,7 @@ func TestFailureLimit(t *testing.T) {
 					<-allThere
 					return 0, nil
 				}
-				return 0, attErrOne
+				return 0, errAttOne
 			}, penstock.WithFailureLimit(2), penstock.WithResultCapacity(1), penstock.WithInputCapacity(5), penstock.WithBatch(batch)).Start(t.Context())
 			for n := range 5 {
 				run.Submit(t.Context(), n)
@@ -103,7 +103,7 @@ func TestFailureLimit(t *testing.T) {
 		var run *penstock.Run[int, int]
 		run = attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if n == 0 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			<-ctx.Done()
 			published := run.Drain()
@@ -123,7 +123,7 @@ func TestFailureLimit(t *testing.T) {
 		e := attNew(t, 3, func(ctx context.Context, n int) (int, error) {
 			if n == 0 {
 				time.Sleep(time.Second)
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			<-ctx.Done()
 			attAs[*penstock.TooManyFailuresError](t, context.Cause(ctx))
@@ -137,14 +137,14 @@ func TestFailureLimit(t *testing.T) {
 		attExpect(t, "instant", clock(), time.Second+time.Minute)
 		attExpect(t, "outcomes", []penstock.Outcome{tasks[0].Outcome, tasks[1].Outcome, tasks[2].Outcome},
 			[]penstock.Outcome{penstock.Failed, penstock.Succeeded, penstock.Unfinished})
-		attIs(t, tasks[2].Err, err, attErrOne, context.Canceled)
+		attIs(t, tasks[2].Err, err, errAttOne, context.Canceled)
 	})
 
 	attTest(t, "F6 tasks that fail at the same time may take it over the limit, and there is one error", func(t *testing.T) {
 		together := make(chan struct{})
 		e := attNew(t, 8, func(context.Context, int) (int, error) {
 			<-together
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithFailureLimit(3))
 		go func() { synctest.Wait(); close(together) }()
 		tasks, err := e.ProcessAll(t.Context(), attUpTo(20))
@@ -200,7 +200,7 @@ func TestFailureLimit(t *testing.T) {
 	attTest(t, "F10 a submitter that waits for room is released with it", func(t *testing.T) {
 		run := attNew(t, 1, func(context.Context, int) (int, error) {
 			time.Sleep(time.Second)
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithFailureLimit(1)).Start(t.Context())
 		var err error
 		accepted := 0
@@ -355,7 +355,7 @@ func attBrokenAt(index, attempt int, err error) ratelimiter.Func {
 
 func TestLimiterErrors(t *testing.T) {
 	attTest(t, "K3 K9 a limiter's own error ends the run, with its very error inside", func(t *testing.T) {
-		own := fmt.Errorf("connection lost: %w", attErrTwo)
+		own := fmt.Errorf("connection lost: %w", errAttTwo)
 		tasks, err := attNew(t, 1, attDouble, penstock.WithLimiter(attBrokenAt(2, 1, own)), penstock.WithRetry(retry.Policy{Max: 5})).
 			ProcessAll(t.Context(), attUpTo(5))
 		broken := attAs[*penstock.LimiterError](t, err)
@@ -365,7 +365,7 @@ func TestLimiterErrors(t *testing.T) {
 		attExpect(t, "text", err.Error(), "penstock: the limiter failed for task 2: connection lost: two")
 		attExpect(t, "outcomes", attCount(tasks), map[string]int{"succeeded": 2, "unfinished": 3})
 		for _, task := range tasks[2:] {
-			attIs(t, task.Err, err, attErrTwo, context.Canceled)
+			attIs(t, task.Err, err, errAttTwo, context.Canceled)
 		}
 		attExpect(t, "attempts", tasks[2].Attempts, 0)
 	})
@@ -375,7 +375,7 @@ func TestLimiterErrors(t *testing.T) {
 		l := ratelimiter.Func(func(ctx context.Context, r ratelimiter.Request) error {
 			if r.Index == 1 {
 				time.Sleep(time.Second)
-				return attErrTwo
+				return errAttTwo
 			}
 			return nil
 		})
@@ -385,17 +385,17 @@ func TestLimiterErrors(t *testing.T) {
 			return 0, ctx.Err()
 		}, penstock.WithLimiter(l)).ProcessAll(t.Context(), attUpTo(2))
 		attExpect(t, "instant", clock(), time.Second+time.Minute)
-		attIs(t, err, attErrTwo)
+		attIs(t, err, errAttTwo)
 		attExpect(t, "outcomes", attCount(tasks), map[string]int{"unfinished": 2})
 	})
 
 	attTest(t, "K3 what was published before comes first, and a run with full queues does not hang", func(t *testing.T) {
 		e := attNew(t, 2, func(ctx context.Context, n int) (int, error) {
 			if penstock.AttemptNumber(ctx) == 1 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return n, nil
-		}, penstock.WithLimiter(attBrokenAt(7, 2, attErrTwo)), penstock.WithRetry(retry.Policy{Max: 1}), penstock.WithInputCapacity(1), penstock.WithResultCapacity(1))
+		}, penstock.WithLimiter(attBrokenAt(7, 2, errAttTwo)), penstock.WithRetry(retry.Policy{Max: 1}), penstock.WithInputCapacity(1), penstock.WithResultCapacity(1))
 		var ended error
 		n := map[string]int{}
 		for task, err := range e.IterResults(t.Context(), penstock.FromSeq(slices.Values(attUpTo(100)))) {
@@ -406,7 +406,7 @@ func TestLimiterErrors(t *testing.T) {
 			if ended = err; err == nil {
 				n[task.Outcome.String()]++
 				if task.Data == 7 { // the handler's own error is still there beside the limiter's
-					attIs(t, task.Err, attErrOne, attErrTwo)
+					attIs(t, task.Err, errAttOne, errAttTwo)
 				}
 			}
 		}
@@ -446,7 +446,7 @@ func TestLimiterErrors(t *testing.T) {
 	attTest(t, "K4 several failures that all count are all in the run's error", func(t *testing.T) {
 		// A broken Observe counts also after the run has ended: the attempt was made.
 		together := make(chan struct{})
-		l := &attLimiter{observe: func(r ratelimiter.Request, _ error) { panic(fmt.Errorf("%d: %w", r.Index, attErrTwo)) }}
+		l := &attLimiter{observe: func(r ratelimiter.Request, _ error) { panic(fmt.Errorf("%d: %w", r.Index, errAttTwo)) }}
 		run := attNew(t, 3, func(_ context.Context, n int) (int, error) { <-together; return n, nil }, penstock.WithLimiter(l)).Start(t.Context())
 		for n := range 3 {
 			run.Submit(t.Context(), n)
@@ -460,7 +460,7 @@ func TestLimiterErrors(t *testing.T) {
 		}
 		for _, err := range joined.Unwrap() {
 			attAs[*penstock.LimiterError](t, err)
-			attIs(t, err, attErrTwo)
+			attIs(t, err, errAttTwo)
 		}
 		attExpect(t, "counters", run.Counters(), penstock.Counters{Succeeded: 3})
 	})
@@ -468,7 +468,7 @@ func TestLimiterErrors(t *testing.T) {
 	attTest(t, "a limiter that fails because the run has ended is not to blame", func(t *testing.T) {
 		l := ratelimiter.Func(func(ctx context.Context, _ ratelimiter.Request) error {
 			<-ctx.Done()
-			return attErrTwo // not even ctx's error
+			return errAttTwo // not even ctx's error
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -491,7 +491,7 @@ func TestLimiterErrors(t *testing.T) {
 		broken := true
 		e := attNew(t, 1, attDouble, penstock.WithLimiter(ratelimiter.Func(func(context.Context, ratelimiter.Request) error {
 			if broken {
-				return attErrTwo
+				return errAttTwo
 			}
 			return nil
 		})))
@@ -508,8 +508,8 @@ func TestLimiterErrors(t *testing.T) {
 
 func TestCallbackErrorText(t *testing.T) {
 	for err, want := range map[*penstock.CallbackError]string{
-		{Callback: "cost", Task: "7", Err: attErrOne}:                                 "penstock: the cost function failed for task 7: one",
-		{Callback: "priority", Err: attErrOne}:                                        "penstock: the priority function failed for a new item: one",
+		{Callback: "cost", Task: "7", Err: errAttOne}:                                 "penstock: the cost function failed for task 7: one",
+		{Callback: "priority", Err: errAttOne}:                                        "penstock: the priority function failed for a new item: one",
 		{Callback: "key", Task: "x", Err: &penstock.PanicError{Value: "no such map"}}: "penstock: the key function failed for task x: panic: no such map",
 	} {
 		attExpect(t, "text", err.Error(), want)

@@ -53,7 +53,7 @@ func TestHooks(t *testing.T) {
 		run := attNew(t, 1, func(ctx context.Context, n int) (int, error) {
 			time.Sleep(time.Second)
 			if penstock.AttemptNumber(ctx) == 1 {
-				return 0, retry.After(attErrOne, time.Minute)
+				return 0, retry.After(errAttOne, time.Minute)
 			}
 			return n, nil
 		}, penstock.WithHooks(d.hooks()), penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Hour)})).Start(t.Context())
@@ -139,7 +139,7 @@ func TestHooks(t *testing.T) {
 		var took time.Duration
 		attOne(t, func(ctx context.Context, n int) (int, error) {
 			time.Sleep(time.Second)
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithRetry(retry.Policy{Max: 1}), penstock.WithHooks(penstock.Hooks{
 			RetryScheduled: func(_ context.Context, a penstock.Attempt, _ error, _ time.Duration) { took = a.Elapsed },
 		}))
@@ -156,7 +156,7 @@ func TestHooks(t *testing.T) {
 			}
 		}
 		calls := 0
-		attOneCtx(ctx, t, attFails(1, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 1}), penstock.WithHooks(penstock.Hooks{
+		attOneCtx(ctx, t, attFails(1, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 1}), penstock.WithHooks(penstock.Hooks{
 			AttemptStarted: func(ctx context.Context, a penstock.Attempt) { look(ctx, a.Number) },
 			AttemptEnded:   func(ctx context.Context, a penstock.Attempt, _ error) { look(ctx, a.Number) },
 		}))
@@ -181,7 +181,7 @@ func TestHooks(t *testing.T) {
 
 	attTest(t, "RunEnded comes once, also for a run without items, with the run's error", func(t *testing.T) {
 		var d attDiary
-		e := attNew(t, 1, attDouble, penstock.WithHooks(penstock.Hooks{RunEnded: d.hooks().RunEnded}), penstock.WithLimiter(attBrokenAt(0, 1, attErrTwo)))
+		e := attNew(t, 1, attDouble, penstock.WithHooks(penstock.Hooks{RunEnded: d.hooks().RunEnded}), penstock.WithLimiter(attBrokenAt(0, 1, errAttTwo)))
 		e.ProcessAll(t.Context(), nil)
 		run := e.Start(t.Context())
 		run.Stop(t.Context())
@@ -225,7 +225,7 @@ func TestHookThatPanics(t *testing.T) {
 		var log attLog
 		var bad, good attDiary
 		calls := 0
-		task, err := attOne(t, attFails(1, attErrOne, &calls), penstock.WithRetry(retry.Policy{Max: 1}), log.option(),
+		task, err := attOne(t, attFails(1, errAttOne, &calls), penstock.WithRetry(retry.Policy{Max: 1}), log.option(),
 			penstock.WithHooks(everyHook(&bad)), penstock.WithHooks(good.hooks()))
 		if err != nil || task.Outcome != penstock.Succeeded || task.Attempts != 2 {
 			t.Errorf("%v, %v", task, err)

@@ -78,9 +78,9 @@ func TestLogging(t *testing.T) {
 			time.Sleep(s)
 			switch penstock.AttemptNumber(ctx) {
 			case 1:
-				return 0, attErrOne
+				return 0, errAttOne
 			case 2:
-				return 0, attErrTwo
+				return 0, errAttTwo
 			}
 			return 1, nil
 		}, log.option(), penstock.WithRetry(retry.Policy{Max: 3}))
@@ -88,8 +88,8 @@ func TestLogging(t *testing.T) {
 		if len(warnings) != 2 {
 			t.Fatalf("got %v", warnings)
 		}
-		warnings[0].expect(t, map[string]any{"task": "0", "worker": int64(0), "attempt": int64(1), "elapsed": s, "error": attErrOne})
-		warnings[1].expect(t, map[string]any{"task": "0", "worker": int64(0), "attempt": int64(2), "elapsed": s, "error": attErrTwo})
+		warnings[0].expect(t, map[string]any{"task": "0", "worker": int64(0), "attempt": int64(1), "elapsed": s, "error": errAttOne})
+		warnings[1].expect(t, map[string]any{"task": "0", "worker": int64(0), "attempt": int64(2), "elapsed": s, "error": errAttTwo})
 	})
 
 	attTest(t, "G1 timeouts and panics are failed attempts, and ids are the caller's", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestLogging(t *testing.T) {
 	attTest(t, "G2 everything else is at debug", func(t *testing.T) {
 		log := attLog{level: slog.LevelDebug}
 		calls := 0
-		attOne(t, attFails(1, attErrOne, &calls), log.option(), penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(s)}))
+		attOne(t, attFails(1, errAttOne, &calls), log.option(), penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(s)}))
 		attExpect(t, "messages", log.messages(slog.LevelDebug), []string{"run started", "retry scheduled", "run ended"})
 		lines := log.at(slog.LevelDebug)
 		lines[0].expect(t, map[string]any{"workers": int64(1)})
@@ -135,7 +135,7 @@ func TestLogging(t *testing.T) {
 		silent := attLog{level: slog.LevelError + 1}
 		for _, o := range []penstock.Option{silent.option(), penstock.WithLogger(nil), penstock.WithLogger(slog.New(slog.DiscardHandler))} {
 			calls := 0
-			task, err := attOne(t, attFails(1, attErrOne, &calls), o, penstock.WithRetry(retry.Policy{Max: 1}))
+			task, err := attOne(t, attFails(1, errAttOne, &calls), o, penstock.WithRetry(retry.Policy{Max: 1}))
 			if err != nil || task.Attempts != 2 || task.Err != nil {
 				t.Errorf("%v, %v", task, err)
 			}
@@ -156,7 +156,7 @@ func TestLogging(t *testing.T) {
 		run.Do(ctx, 1)
 		run.Finish(t.Context())
 
-		attNew(t, 1, attDouble, log.option(), penstock.WithLimiter(attBrokenAt(0, 1, attErrTwo))).ProcessAll(t.Context(), []int{1})
+		attNew(t, 1, attDouble, log.option(), penstock.WithLimiter(attBrokenAt(0, 1, errAttTwo))).ProcessAll(t.Context(), []int{1})
 		attExpect(t, "messages", log.messages(slog.LevelWarn), nil)
 	})
 
@@ -178,11 +178,11 @@ func TestLogging(t *testing.T) {
 
 // What a broken slog.Handler does must not be worse than what a broken hook does.
 func TestBrokenLogger(t *testing.T) {
-	for way, do := range map[string]func(){"panics": func() { panic(attErrTwo) }, "calls Goexit": runtime.Goexit} {
+	for way, do := range map[string]func(){"panics": func() { panic(errAttTwo) }, "calls Goexit": runtime.Goexit} {
 		for _, msg := range []string{"attempt failed", "retry scheduled", "run ended"} {
 			for name, h := range map[string]attHandler{
-				"returns an error": func(context.Context, int) (int, error) { return 0, attErrOne },
-				"panics":           func(context.Context, int) (int, error) { panic(attErrOne) },
+				"returns an error": func(context.Context, int) (int, error) { return 0, errAttOne },
+				"panics":           func(context.Context, int) (int, error) { panic(errAttOne) },
 			} {
 				attTest(t, fmt.Sprintf("%s on %q, when the handler %s", way, msg, name), func(t *testing.T) {
 					log := slog.New(attBadLog{msg: msg, do: do})

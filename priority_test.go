@@ -89,7 +89,7 @@ func TestPriority(t *testing.T) {
 		var order []int
 		run := attNew(t, 1, func(ctx context.Context, n int) (int, error) {
 			order = append(order, n)
-			return 0, attErrOne
+			return 0, errAttOne
 		}, penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Hour)}), penstock.WithResultCapacity(2)).Start(t.Context())
 		run.Submit(t.Context(), 9, penstock.AtPriority(9))
 		synctest.Wait()

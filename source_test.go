@@ -13,8 +13,6 @@ import (
 	"github.com/penstock-go/penstock"
 )
 
-type intFunc = func(ctx context.Context, yield func(int) bool) error
-
 func isSourceError(err, want error) bool {
 	var failed *penstock.SourceError
 	return errors.As(err, &failed) && errors.Is(err, want)

@@ -22,7 +22,7 @@ func TestAttemptTimeout(t *testing.T) {
 				return 0, err
 			}
 			if penstock.AttemptNumber(ctx) < 3 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return 1, nil
 		}, penstock.WithAttemptTimeout(time.Second), penstock.WithLimiter(attEvery(time.Minute)),
@@ -69,7 +69,7 @@ func TestAttemptTimeout(t *testing.T) {
 	}{
 		{"selected by its type", retry.Policy{If: retry.As[*penstock.TimeoutError]()}, 2},
 		{"selected as a deadline", retry.Policy{If: retry.Is(context.DeadlineExceeded)}, 2},
-		{"not selected", retry.Policy{If: retry.Is(attErrOne)}, 1},
+		{"not selected", retry.Policy{If: retry.Is(errAttOne)}, 1},
 		{"excluded by its type", retry.Policy{Unless: retry.As[*penstock.TimeoutError]()}, 1},
 	} {
 		attTest(t, "R9 T4 a timeout takes part in the filters: "+c.name, func(t *testing.T) {
@@ -130,8 +130,8 @@ func TestAttemptTimeout(t *testing.T) {
 		})
 	}
 	attTest(t, "T7 another error is kept", func(t *testing.T) {
-		task, _ := attOne(t, late(0, attErrOne), penstock.WithAttemptTimeout(time.Second))
-		if task.Err != attErrOne {
+		task, _ := attOne(t, late(0, errAttOne), penstock.WithAttemptTimeout(time.Second))
+		if task.Err != errAttOne {
 			t.Errorf("got %v", task.Err)
 		}
 	})
@@ -191,11 +191,11 @@ func TestThreeDeadlines(t *testing.T) {
 }
 
 func TestTaskTimeout(t *testing.T) {
-	// In each of these an attempt fails with attErrOne before the timeout strikes, at the second minute.
+	// In each of these an attempt fails with errAttOne before the timeout strikes, at the second minute.
 	failFirst := func(then attHandler) attHandler {
 		return func(ctx context.Context, n int) (int, error) {
 			if penstock.AttemptNumber(ctx) == 1 {
-				return 0, attErrOne
+				return 0, errAttOne
 			}
 			return then(ctx, n)
 		}
@@ -215,11 +215,11 @@ func TestTaskTimeout(t *testing.T) {
 			"penstock: task 0: task timed out after 2m0s (last error: context deadline exceeded)",
 		},
 		{
-			"in the backoff", "backoff", failFirst(attHang), []penstock.Option{penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Hour)})}, 1, attErrOne,
+			"in the backoff", "backoff", failFirst(attHang), []penstock.Option{penstock.WithRetry(retry.Policy{Max: 1, Backoff: retry.Constant(time.Hour)})}, 1, errAttOne,
 			"penstock: task 0: task timed out after 2m0s while waiting to retry (last error: one)",
 		},
 		{
-			"in the limiter, before a retry", "limiter", failFirst(attHang), []penstock.Option{quick, penstock.WithLimiter(attEvery(time.Hour))}, 1, attErrOne,
+			"in the limiter, before a retry", "limiter", failFirst(attHang), []penstock.Option{quick, penstock.WithLimiter(attEvery(time.Hour))}, 1, errAttOne,
 			"penstock: task 0: task timed out after 2m0s while waiting for the limiter (last error: one)",
 		},
 		{
@@ -257,7 +257,7 @@ func TestTaskTimeout(t *testing.T) {
 	})
 
 	attTest(t, "T7 what the handler returns after it counts: a value, or another error", func(t *testing.T) {
-		for _, want := range []error{nil, attErrTwo} {
+		for _, want := range []error{nil, errAttTwo} {
 			task, _ := attOne(t, func(ctx context.Context, _ int) (int, error) {
 				<-ctx.Done()
 				return 7, want
@@ -319,12 +319,12 @@ var attNever = ratelimiter.Func(func(ctx context.Context, _ ratelimiter.Request)
 
 func TestTimeoutError(t *testing.T) {
 	task, timeout := "7", time.Second
-	var err error = &penstock.TimeoutError{Task: task, Scope: "attempt", Limit: timeout, During: "handler", Err: attErrOne}
+	var err error = &penstock.TimeoutError{Task: task, Scope: "attempt", Limit: timeout, During: "handler", Err: errAttOne}
 	t.Run("text", func(t *testing.T) {
 		attExpect(t, "text", err.Error(), "penstock: task 7: attempt timed out after 1s (last error: one)")
 	})
 	t.Run("U10 is a deadline and the last error to errors.Is, not a cancellation", func(t *testing.T) {
-		attIs(t, err, context.DeadlineExceeded, attErrOne)
+		attIs(t, err, context.DeadlineExceeded, errAttOne)
 		if errors.Is(err, context.Canceled) {
 			t.Error("is context.Canceled")
 		}
@@ -355,24 +355,24 @@ func TestCancellation(t *testing.T) {
 
 	attTest(t, "a handler that returns an error is unfinished: context, cause and its own error can be seen", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() { time.Sleep(time.Second); cancel(attErrTwo) }()
-		task, err := attOneCtx(ctx, t, func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 7, attErrOne }, penstock.WithRetry(retry.Policy{Max: 3}))
+		go func() { time.Sleep(time.Second); cancel(errAttTwo) }()
+		task, err := attOneCtx(ctx, t, func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 7, errAttOne }, penstock.WithRetry(retry.Policy{Max: 3}))
 		if task.Outcome != penstock.Unfinished || task.Attempts != 1 || task.Result != 0 {
 			t.Errorf("got %v", task)
 		}
-		attIs(t, task.Err, context.Canceled, attErrTwo, attErrOne)
-		attIs(t, err, context.Canceled, attErrTwo)
+		attIs(t, task.Err, context.Canceled, errAttTwo, errAttOne)
+		attIs(t, err, context.Canceled, errAttTwo)
 		attExpect(t, "text", task.Err.Error(), "penstock: unfinished: two (last error: one)")
 		unfinished := attAs[*penstock.UnfinishedError](t, task.Err)
-		attExpect(t, "error", *unfinished, penstock.UnfinishedError{During: "handler", Context: context.Canceled, Cause: attErrTwo, Err: attErrOne}, attCmpErrors)
+		attExpect(t, "error", *unfinished, penstock.UnfinishedError{During: "handler", Context: context.Canceled, Cause: errAttTwo, Err: errAttOne}, attCmpErrors)
 	})
 
 	attTest(t, "the handler sees the cause", func(t *testing.T) {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, attErrTwo)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAttTwo)
 		defer cancel()
 		attOneCtx(ctx, t, func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
-			attIs(t, context.Cause(ctx), attErrTwo)
+			attIs(t, context.Cause(ctx), errAttTwo)
 			return 0, ctx.Err()
 		}, penstock.WithAttemptTimeout(time.Minute))
 	})

@@ -302,6 +302,7 @@ func (q *Queue[T]) admit() {
 		}
 		w.v.number = q.add(&w.v.item, w.v.priority)
 		if w.v.feed {
+			w.v.item = *new(T) // it may be a while until its owner wakes up
 			q.pushes.remove(w)
 			q.fed = append(q.fed, w)
 		} else {

@@ -98,7 +98,7 @@ func TestB74RetryAfterIsExact(t *testing.T) {
 						if ok, again := l.TryAcquire(ratelimiter.Request{}); ok || again != 1 {
 							t.Fatalf("%s, a nanosecond early at %v: %v, %v", name, clock.now(), ok, again)
 						}
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 						if ok, again := l.TryAcquire(ratelimiter.Request{}); !ok {
 							t.Fatalf("%s refused for another %v at %v, when it was to be right", name, again, clock.now())
 						}

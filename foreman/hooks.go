@@ -140,7 +140,7 @@ func (h *hookSet) callFrom(i int, k hookKind, c *hookCall) {
 		if i == len(h.sets) {
 			return
 		}
-		var err error = ErrGoexit
+		err := ErrGoexit
 		if v := recover(); v != nil {
 			err = newPanicError(v)
 		}

@@ -209,7 +209,7 @@ func (w *worker[D, R]) rescue() {
 		return
 	}
 	w.stage = inOurs
-	var err error = ErrGoexit
+	err := ErrGoexit
 	v := recover()
 	if v != nil {
 		err = newPanicError(v)

@@ -107,7 +107,7 @@ func TestB30EveryRatio(t *testing.T) {
 						if ok, in := l.TryAcquire(any1); ok || in != 1 {
 							s.t.Fatalf("%d/%ds: slot %d, 1 ns early: %v %v", p, q, k, ok, in)
 						}
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					}
 					if ok, in := l.TryAcquire(any1); !ok {
 						s.t.Fatalf("%d/%ds: slot %d: refused for %v", p, q, k, in)
@@ -223,7 +223,7 @@ func TestB38RefillsExactly(t *testing.T) {
 			if ok, in := l.TryAcquire(cost(n)); ok || in != 1 {
 				s.t.Errorf("%d: %v %v", n, ok, in)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if got := l.Stats().Available; got != n {
 				s.t.Errorf("%d: %d available after a period", n, got)
 			}
@@ -370,7 +370,7 @@ func TestB50Stats(t *testing.T) {
 		check(burst, 0, 0)
 		c := s.call(burst, cost(3))
 		check(burst, 0, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		check(spaced, 1, 0)
 		check(burst, 1, 1)
 		check(w, 3, 0)
@@ -394,7 +394,7 @@ func TestB52EarliestInstant(t *testing.T) {
 			if ok, left := l.TryAcquire(any1); ok || left != 1 {
 				s.t.Errorf("%v: 1 ns early: %v %v", l, ok, left)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if ok, _ := l.TryAcquire(any1); !ok {
 				s.t.Errorf("%v: refused at its instant", l)
 			}

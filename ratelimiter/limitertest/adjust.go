@@ -43,9 +43,6 @@ func (p *profile) half() time.Duration { return p.ask + (p.at[0]-p.ask)/2 }
 func (r *run) adjustRefund() {
 	p := &r.profile
 	at := p.half()
-	if at == p.at[0] {
-		return // no time to give anything back in
-	}
 	want := r.plain(p.n)
 	got := r.adjusted(p.n, at, func(int) int { return 0 })
 	for i := range got {
@@ -67,9 +64,6 @@ func (r *run) adjustCapacity() {
 	const most = 50
 	p := &r.profile
 	n := min(p.free, most)
-	if n == 0 {
-		return
-	}
 	for _, at := range []time.Duration{0, p.idle()} {
 		count := func(refund bool) (granted int) {
 			r.bubble(func(s *stage) {

@@ -62,6 +62,7 @@ func TestBrokenModels(t *testing.T) {
 		{deadGranted, 5, "EndedContext", rule4},
 		{deadGranted, 1, "EndedContext", rule4},
 		{deadUses, 5, "EndedContext", rule3},
+		{deadWaits, 5, "EndedContext", rule2},
 		{ownError, 5, "EndedContext", rule2},
 
 		{deafHead, 1, "CancelHead", rule2},
@@ -84,6 +85,11 @@ func TestBrokenModels(t *testing.T) {
 		{lostAtGrant, 5, "CancelAtGrant", rule3},
 		{twiceAtGrant, 1, "CancelAtGrant", rule3},
 		{lostInPassing, 5, "RealTime", rule3},
+		{deafMiddle, 1, "CancelAtGrant", rule2},
+		{deafHead, 1, "Observe", rule2},
+		{ownError, 1, "CancelAtGrant", rule2},
+		{ownError, 5, "RealTime", rule2},
+		{ownError, 1, "Storm", rule6},
 
 		{countsAhead, 1, "Deadline", rule5},
 		{hopelessUses, 1, "Deadline", rule3},
@@ -99,6 +105,7 @@ func TestBrokenModels(t *testing.T) {
 
 		{zeroIsZero, 5, "CostZero", rule6},
 		{negativeGives, 5, "CostNegative", rule6},
+		{refusalEnded, 5, "CostNegative", rule6},
 		{negativeError, 5, "CostNegative", rule6},
 		{negativeUses, 5, "CostNegative", rule3},
 		{hugeWaits, 5, "CostHuge", rule6},
@@ -109,6 +116,7 @@ func TestBrokenModels(t *testing.T) {
 		{checksThenActs, 1, "RealTime", rule1},
 		{tryThenTakes, 5, "Crowd", rule1},
 		{shrinks, 5, "Storm", rule7},
+		{wearsOut, 5, "Storm", rule7},
 		{leavesWatcher, 5, "Goroutines", rule9},
 		{lostWakeUp, 5, "Grant", rule1},
 		{ownFailure, 5, "Grant", rule6},
@@ -117,6 +125,12 @@ func TestBrokenModels(t *testing.T) {
 
 		{tryWaitsLong, 5, "TryAcquire", tryWaits},
 		{tryTimid, 5, "TryAcquire", tryGrants},
+		{tryStrict, 5, "TryAcquire", tryGrants},
+		{tryGrantsLater, 5, "TryAcquire", retryAfter},
+		{withinTimid, 5, "TryAcquire", withinWaits},
+		{tryWaitsLong, 5, "TryAcquireInLine", tryWaits},
+		{tryStrict, 1, "RetryAfter", retryAfter},
+		{tryGenerous, 1, "RetryAfter", retryAfter},
 		{tryZero, 5, "TryAcquire", retryAfter},
 		{tryRoundsUp, 5, "TryAcquire", retryAfter},
 		{tryOvertakes, 5, "TryAcquireInLine", tryOrder},
@@ -132,6 +146,8 @@ func TestBrokenModels(t *testing.T) {
 		{withinUsesUp, 5, "AcquireWithin", withinUses},
 		{withinError, 5, "AcquireWithin", withinBound},
 		{withinShort, 5, "AcquireWithin", withinWaits},
+		{withinGuess, 5, "AcquireWithin", retryAfter},
+		{withinTired, 5, "AcquireWithinWorse", withinBound},
 		{withinPatient, 5, "AcquireWithinWorse", withinBound},
 
 		{refundNothing, 5, "AdjustRefund", adjustBack},
@@ -141,6 +157,7 @@ func TestBrokenModels(t *testing.T) {
 		{refundBeyond, 5, "AdjustCapacity", adjustFull},
 		{debtNone, 5, "AdjustDebt", adjustDebt},
 		{debtGives, 5, "AdjustDebt", adjustDebt},
+		{sameZero, 5, "AdjustSame", adjustSame},
 		{observeBlocks, 5, "Observe", observeWaits},
 	} {
 		t.Run(strings.ReplaceAll(string(tt.fault), " ", "_")+"/"+tt.check, func(t *testing.T) {
@@ -271,7 +288,9 @@ func TestRandomLimiters(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 6)) // they share it, so no two are alike
 		return func() ratelimiter.Limiter { return newDicer(rng, leak) }
 	}
-	Run(t, dice(false), Random(), Without("RealTime", "they share a source of random numbers"))
+	shared := Without("RealTime", "they share a source of random numbers")
+	Run(t, dice(false), Random(), shared)
+	Run(t, func() ratelimiter.Limiter { return &trier{dice(false)().(*dicer)} }, Random(), shared)
 	_, o := find(t, "CancelAll", dice(true), Random())
 	wantFound(t, o, rule3)
 }
@@ -281,6 +300,23 @@ func TestUnorderedLimiters(t *testing.T) {
 	Run(t, modelOf(anyOrder, 3), Unordered())
 	_, o := find(t, "CancelMiddle", modelOf(zombies, 1), Unordered())
 	wantFound(t, o, rule3)
+}
+
+// TestOrderUnseen: nobody comes first if all are granted together.
+func TestOrderUnseen(t *testing.T) {
+	_, o := find(t, "Order", func() ratelimiter.Limiter {
+		return ratelimiter.Func(func(ctx context.Context, _ ratelimiter.Request) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	if o.findings != nil || !strings.Contains(o.skipped, "the order cannot be seen") {
+		t.Errorf("%+v", o)
+	}
 }
 
 func TestWithout(t *testing.T) {

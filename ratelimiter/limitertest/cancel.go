@@ -169,6 +169,9 @@ func (s *stage) giveUp(c *call, at time.Duration, m manner) {
 		c.cancel()
 	}
 	s.settle()
+	if c.back() && s.random && c.err == nil {
+		return // at this very instant
+	}
 	s.checkGone(c, at, m)
 }
 
@@ -222,10 +225,13 @@ func (r *run) cancelCrowds(name string, order []int) {
 	var got, want []time.Duration
 	r.bubble(func(s *stage) {
 		for i := range crowds {
-			s.sleepUntil(half * time.Duration(min(i, 1)))
-			s.crowdGivesUp(s.lineOrMore(i, len(order)), order)
+			ask := s.more
+			if i == 0 {
+				ask = func(n int) []*call { return s.line(n) }
+			}
+			s.crowdGivesUp(ask(len(order)), order)
+			s.sleepUntil(half)
 		}
-		s.sleepUntil(half)
 		numbers = s.next
 		from := s.now()
 		got = s.instants(s.more(newcomers)...)
@@ -244,15 +250,6 @@ func (r *run) cancelCrowds(name string, order []int) {
 	})
 	r.sameInstants(rule3, got, want, "%d crowds of %d callers in line gave up one caller after the other, %s. %d newcomers at %v must be granted as if none of them had ever asked.",
 		crowds, len(order), name, newcomers, half)
-}
-
-// lineOrMore is a line of n for the first crowd, i being 0, and n more for the
-// others.
-func (s *stage) lineOrMore(i, n int) []*call {
-	if i == 0 {
-		return s.line(n)
-	}
-	return s.more(n)
 }
 
 // more has n more callers ask.
@@ -324,8 +321,8 @@ func (r *run) cancelsAtGrants(rng *rand.Rand) {
 			if at = append(at, c.granted()); !c.back() {
 				s.fatal(rule2, "The context of %v ended at %v, at the instant of a grant. It has not returned at %v.", c, ends[i], s.now())
 			}
-			if c.err != nil && (c.when > ends[i] || !errors.Is(c.err, context.Canceled) && !errors.Is(c.err, context.DeadlineExceeded)) {
-				s.fatal(rule2, "The context of %v ended at %v, at the instant of a grant. It returned at %v, with %v.", c, ends[i], c.when, c.err)
+			if c.when > ends[i] || c.err != nil && !errors.Is(c.err, context.Canceled) && !errors.Is(c.err, context.DeadlineExceeded) {
+				s.fatal(rule2, "The context of %v ended at %v, at the instant of a grant. It %s.", c, ends[i], c.outcome())
 			}
 		}
 		slices.Sort(at)

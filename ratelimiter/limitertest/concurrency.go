@@ -152,6 +152,9 @@ func (r *run) storm() {
 func (s *stage) rage() {
 	const callers, each = 12, 16
 	unit := max(s.profile.wait, time.Microsecond)
+	if s.profile.noLine != "" {
+		unit = time.Millisecond
+	}
 	var wg sync.WaitGroup
 	for i := range callers {
 		rng := rand.New(rand.NewPCG(uint64(i), 4))

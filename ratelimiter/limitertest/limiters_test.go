@@ -52,6 +52,7 @@ func TestWhateverTheRate(t *testing.T) {
 	for _, l := range []func() ratelimiter.Limiter{
 		func() ratelimiter.Limiter { return bucket(1e9, time.Second) },
 		func() ratelimiter.Limiter { return bucket(1, 30*24*time.Hour) },
+		func() ratelimiter.Limiter { return bucket(1, 60*24*time.Hour) },
 		func() ratelimiter.Limiter { return bucket(7, time.Second, ratelimiter.WithBurst(3)) },
 		func() ratelimiter.Limiter { return window(1, 1) },
 		func() ratelimiter.Limiter { return window(100, time.Minute) },
@@ -125,28 +126,37 @@ func TestCalendar(t *testing.T) {
 	limitertest.Run(t, func() ratelimiter.Limiter { return newCalendar(30, time.Second) })
 }
 
-// xrate is the token bucket of golang.org/x/time/rate.
-type xrate struct{ *rate.Limiter }
-
-func (x xrate) Acquire(ctx context.Context, req ratelimiter.Request) error {
-	if req.Cost < 0 || req.Cost > x.Burst() {
-		return &ratelimiter.CostError{Limit: "rate", Cost: req.Cost, Max: x.Burst()}
-	}
-	err := x.WaitN(ctx, max(req.Cost, 1))
-	if err != nil && ctx.Err() == nil {
-		return context.DeadlineExceeded // the only other reason that is left
-	}
-	return err
-}
-
-// TestXTimeRate: what a limiter is known to fall short of is left out, the rest is
+// TestFromRate: what a limiter is known to fall short of is left out, the rest is
 // checked.
-func TestXTimeRate(t *testing.T) {
+func TestFromRate(t *testing.T) {
 	const why = "a caller that gives up gives back only what nobody behind it has booked: golang/go#56924"
-	limitertest.Run(t, func() ratelimiter.Limiter { return &xrate{rate.NewLimiter(10, 5)} },
+	limitertest.Run(t, func() ratelimiter.Limiter { return ratelimiter.FromRate(rate.NewLimiter(10, 5)) },
 		limitertest.Without("CancelHead", why), limitertest.Without("CancelMiddle", why),
 		limitertest.Without("CancelAll", why), limitertest.Without("CancelAtGrant", why),
-		limitertest.Without("Deadline", "it takes for certain that those ahead stay"))
+		limitertest.Without("Deadline", "it takes for certain that those ahead stay"),
+		limitertest.Without("RetryAfter", "tokens are floating-point numbers: it grants a nanosecond early"))
+}
+
+func TestPerKey(t *testing.T) {
+	limitertest.Run(t, func() ratelimiter.Limiter {
+		return must(ratelimiter.NewPerKey(map[string]ratelimiter.Rate{"a": per(5, time.Second)}, ratelimiter.Rate{}))
+	}, limitertest.WithRequest(func(i int) ratelimiter.Request { return ratelimiter.Request{Key: "a", Index: i} }))
+}
+
+func TestPerWorker(t *testing.T) {
+	limitertest.Run(t, func() ratelimiter.Limiter { return must(ratelimiter.NewPerWorker(per(5, time.Second))) })
+}
+
+func TestRandomizedInterval(t *testing.T) {
+	limitertest.Run(t, func() ratelimiter.Limiter {
+		return must(ratelimiter.NewRandomizedInterval(per(5, time.Second)))
+	}, limitertest.Random())
+}
+
+func TestAdaptive(t *testing.T) {
+	limitertest.Run(t, func() ratelimiter.Limiter {
+		return must(ratelimiter.NewAdaptive(per(1, time.Second), per(10, time.Second)))
+	})
 }
 
 func TestUnlimited(t *testing.T) {

@@ -58,8 +58,8 @@ func WithRequest(f func(i int) ratelimiter.Request) Option {
 }
 
 // Unordered is for limiters that do not promise to grant in order of arrival.
-// Nothing is then expected of the order, only of the instants at which anybody
-// is granted.
+// Nothing is then expected of the order of those who wait, only of the instants at
+// which any of them is granted. TryAcquire must not overtake them all the same.
 func Unordered() Option { return func(c *config) { c.unordered = true } }
 
 // Random is for limiters that draw their delays at random. Runs then cannot be

@@ -22,6 +22,7 @@ const (
 
 	deadGranted    fault = "grants an ended context if there is room"
 	deadUses       fault = "takes from an ended context, and refuses"
+	deadWaits      fault = "an ended context is noticed only at the time of the grant"
 	deafHead       fault = "the head of the line does not hear its context"
 	deafMiddle     fault = "those behind the head do not hear their contexts"
 	slowToLeave    fault = "takes its time to return"
@@ -49,9 +50,11 @@ const (
 	negativeError  fault = "a negative cost has an error of its own"
 	negativeUses   fault = "a negative cost is refused, and counted"
 	hugeWaits      fault = "a cost above the burst waits for ever"
+	refusalEnded   fault = "a refusal looks like the end of the context"
 	hugeInTurn     fault = "a cost above the burst is refused when it is its turn"
 	hugeWraps      fault = "sums wrap around"
 	checksThenActs fault = "looks, and takes later"
+	wearsOut       fault = "lets everybody go after a hundred calls"
 	shrinks        fault = "each debt makes the bucket smaller for good"
 	leavesWatcher  fault = "each waiter has a goroutine that goes on"
 	lostWakeUp     fault = "only every other waiter is woken"
@@ -61,6 +64,9 @@ const (
 	tryOvertakes   fault = "TryAcquire does not look at the line"
 	tryUsesUp      fault = "a refused TryAcquire is counted"
 	tryTimid       fault = "TryAcquire keeps the last token"
+	tryGrantsLater fault = "TryAcquire grants, and says when to come back"
+	tryStrict      fault = "TryAcquire is a nanosecond late"
+	tryGenerous    fault = "TryAcquire grants what is nearly due"
 	tryZero        fault = "retryAfter is zero"
 	tryRoundsUp    fault = "retryAfter is in milliseconds"
 	tryRoundsDown  fault = "retryAfter is a bit too short"
@@ -71,6 +77,9 @@ const (
 	withinLate     fault = "AcquireWithin grants too late"
 	withinUsesUp   fault = "a refused AcquireWithin is counted"
 	withinError    fault = "AcquireWithin says deadline exceeded"
+	withinTimid    fault = "AcquireWithin refuses those who cannot wait"
+	withinGuess    fault = "AcquireWithin is wrong about when"
+	withinTired    fault = "AcquireWithin says deadline exceeded when it gives up"
 	withinShort    fault = "AcquireWithin refuses what would be just in time"
 	withinPatient  fault = "AcquireWithin waits on when it takes longer"
 	withinOvertake fault = "AcquireWithin does not look at the line"
@@ -160,6 +169,8 @@ func (m *model) cost(req ratelimiter.Request) (int, error) {
 		return 0, refusal
 	case cost > m.burst && m.is(hugeWraps):
 		return cost * 1000, nil
+	case cost < 0 && m.is(refusalEnded):
+		return 0, errors.Join(refusal, context.Canceled)
 	case cost < 0, cost > m.burst && !m.is(hugeWaits) && !m.is(hugeInTurn):
 		return 0, refusal
 	}
@@ -178,6 +189,15 @@ func (m *model) AcquireWithin(ctx context.Context, req ratelimiter.Request, most
 }
 
 func (m *model) acquire(ctx context.Context, req ratelimiter.Request, most time.Duration, barge bool) error {
+	if m.is(withinTimid) && most == 0 {
+		return &ratelimiter.ExcessError{Limit: "model", RetryAfter: 1}
+	}
+	if ctx.Err() != nil && m.is(deadWaits) {
+		m.mu.Lock()
+		in := m.due(0, 1) - m.now()
+		m.mu.Unlock()
+		time.Sleep(max(in, time.Nanosecond))
+	}
 	if ctx.Err() != nil && !m.is(deadGranted) {
 		if m.is(deadUses) {
 			m.mu.Lock()
@@ -194,6 +214,10 @@ func (m *model) acquire(ctx context.Context, req ratelimiter.Request, most time.
 	if m.calls++; m.is(ownFailure) && m.calls == 3 {
 		m.mu.Unlock()
 		return errors.New("model: out of order")
+	}
+	if m.is(wearsOut) && m.calls > 100 {
+		m.mu.Unlock()
+		return nil
 	}
 	if m.is(exits) && m.calls == 3 {
 		m.mu.Unlock()
@@ -255,6 +279,9 @@ func (m *model) refuse(ctx context.Context, cost int, most time.Duration) error 
 		}
 		if m.is(withinError) {
 			return context.DeadlineExceeded
+		}
+		if m.is(withinGuess) {
+			in++
 		}
 		return &ratelimiter.ExcessError{Limit: "model", RetryAfter: in}
 	}
@@ -370,6 +397,9 @@ func (m *model) await(ctx context.Context, w *waiter, most time.Duration) error 
 	case <-tired:
 		m.serve() // that may be the very instant of the grant
 		if m.leave(w) {
+			if m.is(withinTired) {
+				return context.DeadlineExceeded
+			}
 			return &ratelimiter.ExcessError{Limit: "model", RetryAfter: 1}
 		}
 		<-w.ready
@@ -440,14 +470,20 @@ func (m *model) TryAcquire(req ratelimiter.Request) (ok bool, in time.Duration) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	room := m.room(cost)
-	if m.is(tryTimid) && m.due(0, cost+1) > m.now() {
+	switch {
+	case m.is(tryTimid) && m.due(0, cost+1) > m.now(), m.is(tryStrict) && m.due(0, cost) == m.now():
 		room = false
+	case m.is(tryGenerous) && m.due(0, cost) <= m.now()+10:
+		room = true
 	}
 	if (len(m.line) == 0 || m.is(tryOvertakes)) && room {
 		if m.is(tryThenTakes) {
 			m.later()
 		}
 		m.take(cost)
+		if m.is(tryGrantsLater) {
+			return true, m.interval
+		}
 		return true, 0
 	}
 	if m.is(tryUsesUp) {
@@ -460,7 +496,9 @@ func (m *model) TryAcquire(req ratelimiter.Request) (ok bool, in time.Duration) 
 	in = max(m.due(ahead, cost)-m.now(), 1)
 	switch {
 	case m.is(tryWaitsLong):
+		m.mu.Unlock()
 		time.Sleep(time.Nanosecond)
+		m.mu.Lock()
 	case m.is(tryZero):
 		in = 0
 	case m.is(tryRoundsUp):
@@ -675,4 +713,27 @@ func (d *dicer) Acquire(ctx context.Context, req ratelimiter.Request) error {
 		}
 		return ctx.Err()
 	}
+}
+
+// trier is a dicer that can be asked not to wait for long.
+type trier struct{ *dicer }
+
+func (t *trier) TryAcquire(req ratelimiter.Request) (bool, time.Duration) {
+	if req.Cost < 0 {
+		return false, ratelimiter.Never
+	}
+	return false, time.Second / 2
+}
+
+func (t *trier) AcquireWithin(ctx context.Context, req ratelimiter.Request, most time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	if ctx.Err() == nil && limited.Err() != nil && req.Cost >= 0 {
+		return &ratelimiter.ExcessError{RetryAfter: time.Second / 2}
+	}
+	err := t.Acquire(limited, req)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return &ratelimiter.ExcessError{RetryAfter: time.Second / 2}
+	}
+	return err
 }

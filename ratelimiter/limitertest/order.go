@@ -72,7 +72,7 @@ func (s *stage) newcomers(m manner) {
 	const group = 3
 	p := &s.profile
 	cs := s.line(p.n)
-	var new []*call
+	var late []*call
 	for i, c := range cs {
 		switch {
 		case s.random: // the instants are not known before
@@ -83,15 +83,15 @@ func (s *stage) newcomers(m manner) {
 			m.at = p.at[i]
 		}
 		for range group {
-			new = append(new, s.askAs(m))
+			late = append(late, s.askAs(m))
 		}
 		s.settle()
 	}
-	all := append(slices.Clone(cs), new...)
+	all := append(slices.Clone(cs), late...)
 	s.instants(all...)
 	story := fmt.Sprintf("The first %d had been in line; the others came %d at a time, at the instants of grants.", len(cs), group)
 	s.sameInstants(rule8, grants(cs), p.at, "%d callers in line must be granted as if no newcomers had come behind them at the instants of grants.", p.n)
-	s.inOrder(all, story, group, len(new))
+	s.inOrder(all, story, group, len(late))
 }
 
 // orderOfCosts has large and small costs queue behind each other.

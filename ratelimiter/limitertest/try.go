@@ -101,8 +101,6 @@ func (s *stage) triesRefused(at time.Duration, last *call) {
 		switch {
 		case !c.back():
 			s.fatal(tryWaits, "%v has not returned while no time passed.", c)
-		case c.when > at:
-			s.fatal(tryWaits, "%v returned at %v.", c, c.when)
 		case ok[i]:
 			s.fatal(tryOrder, "%v granted a request. %v stood in line then, and for longer.", c, last)
 		case in[i] <= 0:
