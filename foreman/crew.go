@@ -369,6 +369,8 @@ func (c *Crew[D, R]) leave() {
 	left, watched := c.parties, c.unwatch != nil
 	c.mu.Unlock()
 	switch {
+	case left == 0 && c.plan.tellsEnd():
+		go c.end() // the last to leave may be the caller of Finish, whom a slow hook must not hold up; Done tells the end
 	case left == 0:
 		c.end()
 	case left == 1 && watched:

@@ -12,7 +12,7 @@ import (
 //
 // Tasks may be added before Start. A Foreman does not number tasks: Index is the caller's. Both its queues are unlimited
 // by default; with bounded ones, read results while you add and while you finalize. All methods are safe for concurrent
-// use. After Finalize or Stop, and once everything was read, Start begins afresh.
+// use. After Finalize or Stop, and once everything was read, Start begins afresh; until then Add refuses.
 type Foreman[D, R any] struct {
 	plan *Plan[D, R]
 

@@ -247,6 +247,9 @@ func (p *Plan[D, R]) ResultCapacity() int { return p.resultCapacity }
 // Batch is how many items move per hand-over at most.
 func (p *Plan[D, R]) Batch() int { return p.batch }
 
+// tellsEnd reports whether the user's code is called at the end of a run.
+func (p *Plan[D, R]) tellsEnd() bool { return p.hooks.has[runEnded] || p.log.l != nil }
+
 // faults collects what was wrong with the arguments of a constructor.
 type faults []error
 

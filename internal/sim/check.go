@@ -295,7 +295,10 @@ func (it *item) checkNeverTried(v verdict) {
 
 // tooDear reports whether the limiter can never grant the item.
 func (it *item) tooDear() bool {
-	return it.limits != nil && it.limits.dearest > 0 && it.cost(it.id) > it.limits.dearest
+	if it.limits == nil || it.limits.refuses == nil {
+		return false
+	}
+	return it.limiter.retuned || it.limits.refuses(ratelimiter.Request{Cost: max(1, it.cost(it.id)), Key: keyOf(it.id)})
 }
 
 func (it *item) checkSucceeded(v verdict, last *attempt) {
@@ -342,7 +345,7 @@ func (it *item) checkFailed(v verdict, last *attempt) {
 	case last.isContextError():
 		it.fail("it failed with its context's error %v, which is no TimeoutError", v.err)
 	}
-	if it.mustRetry(last) && !(it.badCall != nil && it.badCall.of == "observer") /* TODO: S2 */ && !(timeout && e.Scope == "task") {
+	if it.mustRetry(last) && !(timeout && e.Scope == "task") {
 		it.fail("it was not retried after attempt %d failed with %v", last.number, last.err)
 	}
 	if it.exact() && last.ended > it.endsAt && it.taskTimeout == 0 {
@@ -400,7 +403,7 @@ func (it *item) checkTaskTimeout(e *penstock.TimeoutError, last *attempt) {
 
 func (it *item) checkUnfinished(v verdict, last error) {
 	_, ok := v.err.(*penstock.UnfinishedError)
-	if !ok || !errors.Is(v.err, context.Canceled) && !errors.Is(v.err, context.DeadlineExceeded) || last != nil && !errors.Is(v.err, last) && !(it.badCall != nil && it.badCall.of == "breaker") /* TODO: S1 */ {
+	if !ok || !errors.Is(v.err, context.Canceled) && !errors.Is(v.err, context.DeadlineExceeded) || last != nil && !errors.Is(v.err, last) {
 		it.fail("it is unfinished, its error is %v, and the handler's %v", v.err, last)
 	}
 	if it.gaveUp() {
@@ -534,16 +537,24 @@ func tally(items []*item) (c penstock.Counters, unknown int) {
 		case it.refusal != nil:
 		case o != 0:
 			add(&c, o)
-			if v, known := it.verdict(); known {
-				c.Retries += max(0, v.attempts-1)
-			} else {
-				c.Retries += max(0, len(it.tries)-1)
-			}
+			c.Retries += max(0, it.attempted()-1)
 		case it.in() || it.do || it.left:
 			unknown++
 		}
 	}
 	return c, unknown
+}
+
+// attempted is how many attempts the library has counted.
+func (it *item) attempted() int {
+	if v, known := it.verdict(); known {
+		return v.attempts
+	}
+	n := len(it.tries)
+	if it.hookExit && it.badHook.kind == "AttemptStarted" {
+		n++
+	}
+	return n
 }
 
 // checkCounters checks that what was counted is what became of the items.

@@ -151,8 +151,12 @@ func (r *run) stopped() bool {
 	return slices.ContainsFunc(r.endings, func(e ending) bool { return e.kind == "stop" })
 }
 
+// anyGaveUp reports whether some item may be unfinished because the caller of its Do gave up, or the run was stopped.
 func (r *run) anyGaveUp(items []*item) bool {
-	return slices.ContainsFunc(items, func(it *item) bool { return it.outcome() == penstock.Unfinished })
+	return slices.ContainsFunc(items, func(it *item) bool {
+		o := it.outcome()
+		return o == penstock.Unfinished || o == 0 && it.do && it.refusal == nil
+	})
 }
 
 // checkNothingStartsAfter checks that no handler was called once the run had ended.

@@ -103,8 +103,8 @@ func (r *run) listed(tasks []penstock.Task[int, int], err error) {
 	}
 }
 
-// errLeaves is what a consumer panics with.
-type leaves struct{ *run }
+// leaving is what a consumer panics with.
+type leaving struct{ *run }
 
 // loop reads an iterator to its end, or leaves it. It is done on a goroutine of its own, since that may end too.
 func (r *run) loop(seq iter.Seq2[penstock.Task[int, int], error]) {
@@ -112,7 +112,7 @@ func (r *run) loop(seq iter.Seq2[penstock.Task[int, int], error]) {
 	go func() {
 		defer close(ended)
 		defer func() {
-			if v := recover(); v != nil && v != (leaves{r}) {
+			if v := recover(); v != nil && v != (leaving{r}) {
 				panic(v)
 			}
 			if r.left {
@@ -177,7 +177,7 @@ func (r *run) leaves() (leave bool) {
 	r.left = true
 	switch how {
 	case "panic":
-		panic(leaves{r})
+		panic(leaving{r})
 	case "exit":
 		runtime.Goexit()
 	}

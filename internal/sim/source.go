@@ -127,10 +127,10 @@ func (r *run) give(ctx context.Context, yield func(int) bool) error {
 	if p.faultAt >= r.plan.items {
 		return r.sourceFails()
 	}
-	if p.open {
-		for r.idle(ctx, -1) && !r.isOver() {
+	for p.open && !r.isOver() { // it has nothing more to give, and a func ends when its context does
+		if !r.idle(ctx, -1) {
+			return nil
 		}
-		return nil
 	}
 	r.closeNow()
 	return nil

@@ -198,7 +198,7 @@ func (w *world) happen() {
 		help.Go(w.sample)
 	}
 	if w.limits != nil {
-		help.Go(w.pause)
+		help.Go(w.disturb)
 	}
 	runs.Wait()
 	close(w.over)
