@@ -28,20 +28,21 @@ func (w *worker[D, R]) attempts(job *Job[D, R]) {
 // once is attempts for a plan that has nothing but a handler: no limits, no retries, nobody to tell. It is what is left of
 // attempts then, and exists because such a task can be so small that the rest would be most of its cost.
 func (w *worker[D, R]) once(t *Task[D, R]) {
-	w.ctx = w.crew.ctx
-	if w.ctx.Err() != nil {
+	ctx := w.crew.ctx
+	if ctx.Err() != nil {
+		w.ctx = ctx
 		w.cut(t, duringQueue)
 		return
 	}
 	t.Attempts = 1
 	w.stage = inHandler
-	result, err := w.plan.handler(w.ctx, t.Data)
+	result, err := w.plan.handler(ctx, t.Data)
 	w.stage = inOurs
 	if err == nil {
 		t.Result, t.Outcome = result, Succeeded
 		return
 	}
-	t.Err = err
+	w.ctx, t.Err = ctx, err
 	if w.gone() {
 		w.cut(t, duringHandler)
 	} else {

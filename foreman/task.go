@@ -54,7 +54,10 @@ func (t *Task[D, R]) clear() {
 		data   D
 		result R
 	)
-	t.Index, t.Data, t.Result, t.Err, t.Attempts, t.Outcome, t.id = 0, data, result, nil, 0, 0, ""
+	t.Index, t.Data, t.Result, t.Attempts, t.Outcome = 0, data, result, 0, 0
+	if t.Err != nil || t.id != "" { // mostly not, and a pointer is dear to write while the collector is at work
+		t.Err, t.id = nil, ""
+	}
 }
 
 func taskID(id string, index int) string {

@@ -17,10 +17,11 @@ type worker[D, R any] struct {
 	plan *Plan[D, R]
 	id   int
 
-	jobs []Job[D, R]   // the batch; jobs[:n] are filled, jobs[:at] have ended
-	out  []*Task[D, R] // those that have ended and are to be delivered
-	n    int
-	at   int
+	jobs  []Job[D, R]   // the batch; jobs[:n] are filled, jobs[:at] have ended
+	out   []*Task[D, R] // out[:ready] have ended and are to be delivered
+	ready int
+	n     int
+	at    int
 
 	// What is under way, so that rescue knows what a panic or a Goexit has interrupted.
 	stage    stage
@@ -35,6 +36,13 @@ type worker[D, R any] struct {
 	req      ratelimiter.Request
 	hook     hookKind              // the one that was called last
 	limit    *TooManyFailuresError // reached with the task under way
+
+	// The arrays of a batch of one. Allocated by themselves they would share cache lines with those of other workers,
+	// which are written just as often.
+	one struct {
+		jobs [1]Job[D, R]
+		out  [1]*Task[D, R]
+	}
 
 	timeout atomic.Pointer[timeoutContext] // of the attempt, for its timer and the crew
 
@@ -64,8 +72,11 @@ func (s stage) callback() string {
 
 func newWorker[D, R any](c *Crew[D, R], id int) *worker[D, R] {
 	w := &worker[D, R]{crew: c, plan: c.plan, id: id}
-	w.jobs = make([]Job[D, R], c.plan.batch)
-	w.out = make([]*Task[D, R], 0, c.plan.batch)
+	w.jobs, w.out = w.one.jobs[:], w.one.out[:]
+	if c.plan.batch > 1 {
+		w.jobs = make([]Job[D, R], c.plan.batch)
+		w.out = make([]*Task[D, R], c.plan.batch)
+	}
 	for i := range w.jobs {
 		w.jobs[i].Task = &w.jobs[i].own
 	}
@@ -169,11 +180,19 @@ func (w *worker[D, R]) letGo(job *Job[D, R]) {
 		job.Reply, job.Context = nil, nil
 		job.Task.clear()
 	} else if w.crew.outlet != nil {
-		w.out = append(w.out, job.Task)
+		w.setOut(job.Task)
 	}
 	if w.limit != nil {
 		w.limitReached()
 	}
+}
+
+// setOut sets a task out for delivery.
+func (w *worker[D, R]) setOut(t *Task[D, R]) {
+	if w.out[w.ready] != t { // mostly it is the one that stood there before
+		w.out[w.ready] = t
+	}
+	w.ready++
 }
 
 // limitReached publishes the task that reached the failure limit, and what ended before it, and then ends the run. It
@@ -190,15 +209,15 @@ func (w *worker[D, R]) limitReached() {
 
 // handOver delivers what has ended and forgets it: a worker that waits keeps no item alive.
 func (w *worker[D, R]) handOver() {
-	if len(w.out) == 0 {
+	if w.ready == 0 {
 		return
 	}
-	w.crew.outlet.Deliver(w.out)
-	for i, t := range w.out {
+	out := w.out[:w.ready]
+	w.ready = 0
+	w.crew.outlet.Deliver(out)
+	for _, t := range out {
 		t.clear()
-		w.out[i] = nil
 	}
-	w.out = w.out[:0]
 }
 
 // rescue is deferred by shift. When the user's code panicked or called Goexit it ends the task that was under way, and
