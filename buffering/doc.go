@@ -8,8 +8,8 @@
 // between. Takers of the queue are the exception: they leave no wish but are woken one at a time and look for
 // themselves, so that one that is busy but quick can take several items before others are bothered.
 //
-// Before it leaves a note, a goroutine lets others run once: often the other side is about to act, and two switches are
-// saved.
+// A feeder that finds no room lets others run once before it leaves a note: often they are about to make some, and two
+// switches are saved.
 //
 // Nothing here starts a goroutine, and nothing but a queue's Push and a buffer's Next looks at a context: ending a run
 // wakes everybody through Close, Abandon and Lift.

@@ -3,6 +3,7 @@ package buffering
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 )
 
@@ -29,7 +30,7 @@ type Queue[T any] struct {
 	pushes   waitlist[push[T]]
 	fed      []*waiter[push[T]] // admitted feeds that are not woken yet
 	idle     waitlist[struct{}] // parked takers
-	resting  int                // takers that are parked, on their way, or about to look once more
+	resting  int                // takers that are parked or on their way
 	waking   bool               // one is on its way
 	closed   bool
 	refusal  error
@@ -96,7 +97,7 @@ func (q *Queue[T]) push(ctx context.Context, item *T, priority int, feed bool) (
 	}
 	q.mu.Lock()
 	if feed && !q.closed && !q.room() {
-		yield(&q.mu)
+		q.yield()
 	}
 	if q.closed {
 		err := q.refusal
@@ -143,11 +144,6 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
 // over, or 0 when the queue is closed and empty, or abandoned.
 func (q *Queue[T]) Take(n, shares int, take func(item *T, number int)) int {
 	q.mu.Lock()
-	if q.stored() == 0 && !q.closed {
-		q.resting++ // it will look again, so nobody need be recruited for an item that comes meanwhile
-		yield(&q.mu)
-		q.resting--
-	}
 	for q.stored() == 0 && !q.closed {
 		q.rest()
 	}
@@ -165,6 +161,14 @@ func (q *Queue[T]) Take(n, shares int, take func(item *T, number int)) int {
 	q.mu.Unlock()
 	rouse(next)
 	return n
+}
+
+// yield lets other goroutines run once, without the lock, before a feeder parks: often the takers are about to make room,
+// and then two switches are saved. It is done once, not in a loop.
+func (q *Queue[T]) yield() {
+	q.mu.Unlock()
+	runtime.Gosched()
+	q.mu.Lock()
 }
 
 // rest parks a taker until it is woken. It is called, and returns, with the lock held, but waits without it.

@@ -39,11 +39,7 @@ func NewResults[T any](capacity int) *Results[T] {
 // full, until a reader makes room or Lift takes the bound away.
 func (r *Results[T]) Put(items []*T) {
 	r.mu.Lock()
-	if items = r.fill(items); len(items) > 0 {
-		yield(&r.mu)
-		items = r.fill(items)
-	}
-	if len(items) == 0 {
+	if items = r.fill(items); len(items) == 0 {
 		r.mu.Unlock()
 		return
 	}

@@ -1,18 +1,5 @@
 package buffering
 
-import (
-	"runtime"
-	"sync"
-)
-
-// yield lets other goroutines run once, without the lock, before one parks: often the other side is about to do what it
-// would wait for, and then two switches are saved. It is done once, not in a loop.
-func yield(mu *sync.Mutex) {
-	mu.Unlock()
-	runtime.Gosched()
-	mu.Lock()
-}
-
 // A waitlist is a first-come, first-served list of waiters. It is guarded by the lock of the structure that it belongs
 // to, and keeps the notes of waiters that were served, so that waiting allocates only while the list grows.
 type waitlist[V any] struct {
