@@ -93,7 +93,8 @@ func (r *run) foreseen() {
 				begun = min(begun, it.askedAt)
 			}
 		}
-		if begun >= due && due <= r.endedAt {
+		late := !r.exact() && (r.plan.source.kind != "slice" || r.plan.way == "Start" || r.plan.way == "Foreman")
+		if (begun >= due || late) && due <= r.endedAt {
 			r.endings = append(r.endings, ending{at: due, kind: "start timeout", sure: begun > due && r.exact(), explains: isStartTimeout})
 		}
 	}

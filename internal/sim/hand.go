@@ -25,6 +25,7 @@ type handPlan struct {
 	patience            time.Duration // of finish and stop; 0: unlimited
 	unlabelled          bool          // items have no ids of their own
 	rounds              int           // of a foreman
+	tape                *tape         // decides everything, if set
 }
 
 func (s *Scenario) drawHand(run string) handPlan {
@@ -56,6 +57,10 @@ func (r *run) byHand() {
 	r.hand = r.engine.Start(r.ctx)
 	count := r.hand.Counters
 	r.count.Store(&count)
+	if t := r.plan.hand.tape; t != nil {
+		r.play(t)
+		return
+	}
 	var producers, others sync.WaitGroup
 	for i := range r.plan.hand.submitters {
 		producers.Go(func() { r.submitter(i) })

@@ -16,8 +16,8 @@ import (
 type Scenario struct {
 	Seed    uint64
 	Dropped []string
+	Clock   Clock
 
-	clock Clock
 	unit  time.Duration // of all durations
 	parts []string      // the optional parts that it has
 	notes []string      // the parts in words
@@ -57,7 +57,7 @@ const unlimited = penstock.Unlimited
 
 // Draw decides the scenario of a seed, without the dropped parts.
 func Draw(seed uint64, clock Clock, dropped ...string) *Scenario {
-	s := &Scenario{Seed: seed, Dropped: dropped, clock: clock, unit: time.Millisecond, shed: -1}
+	s := &Scenario{Seed: seed, Dropped: dropped, Clock: clock, unit: time.Millisecond, shed: -1}
 	if clock == Real {
 		s.unit = 20 * time.Microsecond
 	}

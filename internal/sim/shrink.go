@@ -6,7 +6,7 @@ func Shrink(s *Scenario, fails func(*Scenario) bool) *Scenario {
 	for again := true; again; {
 		again = false
 		for _, part := range s.Parts() {
-			smaller := Draw(s.Seed, s.clock, append(s.Dropped[:len(s.Dropped):len(s.Dropped)], part)...)
+			smaller := Draw(s.Seed, s.Clock, append(s.Dropped[:len(s.Dropped):len(s.Dropped)], part)...)
 			if fails(smaller) {
 				s, again = smaller, true
 			}

@@ -79,14 +79,15 @@ func replay(t *testing.T, s *sim.Scenario) {
 
 // replayLine is the command that replays a scenario.
 func replayLine(s *sim.Scenario) string {
-	line := fmt.Sprintf("go test -race ./internal/sim -run '^TestRandomEngines$' -sim.seed=%d", s.Seed)
+	test := map[sim.Clock]string{sim.Virtual: "TestRandomEngines", sim.Real: "TestRealClock"}[s.Clock]
+	line := fmt.Sprintf("go test -race ./internal/sim -run '^%s$' -sim.seed=%d", test, s.Seed)
 	if len(s.Dropped) > 0 {
 		line += fmt.Sprintf(" -sim.drop='%s'", strings.Join(s.Dropped, ","))
 	}
 	return line
 }
 
-// simulate simulates a scenario in a bubble and returns what it broke.
+// simulate simulates a scenario, in a bubble if its time is virtual, and returns what it broke.
 func simulate(t *testing.T, s *sim.Scenario) (broken []string) {
 	defer watch(replayLine(s))()
 	ok := true
@@ -97,6 +98,10 @@ func simulate(t *testing.T, s *sim.Scenario) (broken []string) {
 					broken = append(broken, fmt.Sprintf("%v\n%s", v, stacks()))
 				}
 			}()
+			if s.Clock == sim.Real {
+				broken = sim.Simulate(s)
+				return
+			}
 			synctest.Test(t, func(*testing.T) { broken = sim.Simulate(s) })
 		})
 	})
@@ -106,13 +111,24 @@ func simulate(t *testing.T, s *sim.Scenario) (broken []string) {
 	return broken
 }
 
-// watch ends the process when a simulation hangs on the real clock.
+// watch ends the process when a simulation hangs on the real clock. It counts seconds one by one, so that those in which
+// the whole machine stood still are not taken for it.
 func watch(what string) (stop func()) {
-	timer := time.AfterFunc(time.Minute, func() {
+	done := make(chan struct{})
+	go func() {
+		seconds := time.NewTicker(time.Second)
+		defer seconds.Stop()
+		for range 60 {
+			select {
+			case <-seconds.C:
+			case <-done:
+				return
+			}
+		}
 		debug.SetTraceback("all")
 		panic("the simulation hangs\n" + what)
-	})
-	return func() { timer.Stop() }
+	}()
+	return func() { close(done) }
 }
 
 // stacks are those of goroutines in bubbles.

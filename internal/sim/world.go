@@ -131,7 +131,7 @@ func newWorld(s *Scenario) *world {
 func (w *world) now() time.Duration { return time.Since(w.base) }
 
 // exact says that things which happen at one instant have one time.
-func (w *world) exact() bool { return w.clock == Virtual }
+func (w *world) exact() bool { return w.Clock == Virtual }
 
 // fail reports a broken promise. It may be called with the ledger locked.
 func (w *world) fail(format string, args ...any) {
@@ -315,8 +315,13 @@ func (w *world) newRun(p runPlan) *run {
 	return r
 }
 
-// patienceOfAll is when the last of all runs is cancelled, in units of time: whatever hangs has had enough time by then.
-const patienceOfAll = 50_000
+// patienceOfAll is after how long a run is cancelled: whatever hangs has had enough time by then.
+func (s *Scenario) patienceOfAll() time.Duration {
+	if s.Clock == Real {
+		return 3000 * s.unit
+	}
+	return 50_000 * s.unit
+}
 
 var (
 	errCancelled = errors.New("the run was cancelled")
@@ -337,7 +342,7 @@ func (r *run) live() {
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
 	defer r.cancelAfter(r.plan.cancelAt, errCancelled)()
-	defer r.cancelAfter(patienceOfAll*r.unit, errTooLong)()
+	defer r.cancelAfter(r.patienceOfAll(), errTooLong)()
 	r.mu.Lock()
 	r.startedAt = r.now()
 	r.mu.Unlock()
