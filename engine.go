@@ -164,17 +164,15 @@ func (e *Engine[D, R]) Counters() Counters {
 }
 
 // newCrew makes the crew of a run and keeps account of it. It still has to be started.
-func (e *Engine[D, R]) newCrew(ctx context.Context, intake foreman.Intake[D, R], outlet foreman.Outlet[D, R], watch bool) *foreman.Crew[D, R] {
+func (e *Engine[D, R]) newCrew(ctx context.Context, config foreman.CrewConfig[D, R]) *foreman.Crew[D, R] {
 	var crew *foreman.Crew[D, R]
-	crew = e.plan.NewCrew(ctx, foreman.CrewConfig[D, R]{
-		Intake: intake, Outlet: outlet, Watch: watch,
-		OnEnd: func(c Counters) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.ended = e.ended.Plus(c)
-			delete(e.active, crew)
-		},
-	})
+	config.OnEnd = func(c Counters) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.ended = e.ended.Plus(c)
+		delete(e.active, crew)
+	}
+	crew = e.plan.NewCrew(ctx, config)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.active[crew] = struct{}{}

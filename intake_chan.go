@@ -14,7 +14,7 @@ import (
 func (e *Engine[D, R]) receive(ctx context.Context, ch <-chan D, outlet foreman.Outlet[D, R], window *buffering.Window[Task[D, R]]) *foreman.Crew[D, R] {
 	r := &receiver[D, R]{ch: ch, window: window, hired: 1, workers: e.plan.Workers()}
 	r.turn.L = &r.mu
-	r.crew = e.newCrew(ctx, r, outlet, false)
+	r.crew = e.newCrew(ctx, foreman.CrewConfig[D, R]{Intake: r, Outlet: outlet})
 	r.crew.Hire(nil)
 	r.crew.Start()
 	return r.crew

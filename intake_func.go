@@ -13,7 +13,7 @@ import (
 func (e *Engine[D, R]) produce(ctx context.Context, f func(context.Context, func(D) bool) error, outlet foreman.Outlet[D, R], window *buffering.Window[Task[D, R]]) *foreman.Crew[D, R] {
 	inbox := shutting[D, R]{e.plan.NewInbox(true), window}
 	p := &producer[D, R]{engine: e, inbox: inbox.Inbox, window: window}
-	p.crew = e.newCrew(ctx, inbox, outlet, false)
+	p.crew = e.newCrew(ctx, foreman.CrewConfig[D, R]{Intake: inbox, Outlet: outlet})
 	inbox.Open(p.crew)
 	p.crew.Go(func() { p.run(f) })
 	p.crew.Start()

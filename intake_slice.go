@@ -11,7 +11,7 @@ import (
 
 // claim starts a run over a slice.
 func (e *Engine[D, R]) claim(ctx context.Context, c *claims[D, R], outlet foreman.Outlet[D, R]) *foreman.Crew[D, R] {
-	crew := e.newCrew(ctx, c, outlet, false)
+	crew := e.newCrew(ctx, foreman.CrewConfig[D, R]{Intake: c, Outlet: outlet, Ready: true})
 	c.shares, c.exhausted = e.plan.Workers(), crew.InputDone
 	c.part = max(1, e.window()/e.plan.Workers())
 	if len(c.items) == 0 {

@@ -26,7 +26,7 @@ type Run[D, R any] struct {
 // is cancelled and its error is ctx's.
 func (e *Engine[D, R]) Start(ctx context.Context) *Run[D, R] {
 	r := &Run[D, R]{engine: e, inbox: e.plan.NewInbox(true), outbox: e.plan.NewOutbox()}
-	r.crew = e.newCrew(ctx, r.inbox, r.outbox, true)
+	r.crew = e.newCrew(ctx, foreman.CrewConfig[D, R]{Intake: r.inbox, Outlet: r.outbox, Watch: true})
 	r.inbox.Open(r.crew)
 	r.crew.Start()
 	return r

@@ -105,6 +105,9 @@ func (r *Results[T]) TakeAll(spare []T) []T {
 		r.mu.Lock()
 		if r.stored() > 0 {
 			items := r.items[r.head:]
+			if cap(spare) > 1024 {
+				spare = nil
+			}
 			r.items, r.head = spare[:0], 0
 			r.refill()
 			r.mu.Unlock()
@@ -191,6 +194,9 @@ func (r *Results[T]) pop() T {
 	clear(r.items[r.head : r.head+1])
 	if r.head++; r.head == len(r.items) {
 		r.items, r.head = r.items[:0], 0
+		if cap(r.items) > 1024 {
+			r.items = nil // a backlog that is over does not hold its memory
+		}
 	}
 	return item
 }

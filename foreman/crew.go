@@ -67,6 +67,7 @@ type Crew[D, R any] struct {
 	cancel context.CancelCauseFunc
 	intake Intake[D, R]
 	outlet Outlet[D, R] // nil: tasks are worked on where they lie, and not delivered
+	ready  bool         // the input is there from the start
 	watch  bool         // somebody may ask for Running
 
 	mu sync.Mutex
@@ -95,6 +96,8 @@ type CrewConfig[D, R any] struct {
 	Intake Intake[D, R]
 	// Outlet is where the tasks go. nil leaves them where Job.Task points.
 	Outlet Outlet[D, R]
+	// Ready says that the input is there from the start, so that no start timeout applies.
+	Ready bool
 	// Watch keeps the start of each task, for [Crew.Running].
 	Watch bool
 	// OnEnd is called once, when nothing runs any more and before Done closes.
@@ -105,7 +108,7 @@ type CrewConfig[D, R any] struct {
 // ctx does.
 func (p *Plan[D, R]) NewCrew(ctx context.Context, c CrewConfig[D, R]) *Crew[D, R] {
 	crew := &Crew[D, R]{
-		plan: p, parent: ctx, intake: c.Intake, outlet: c.Outlet, watch: c.Watch, onEnd: c.OnEnd,
+		plan: p, parent: ctx, intake: c.Intake, outlet: c.Outlet, ready: c.Ready, watch: c.Watch, onEnd: c.OnEnd,
 		parties: 2, inputOpen: true, done: make(chan struct{}),
 	}
 	crew.ctx, crew.cancel = context.WithCancelCause(context.WithValue(ctx, attemptKey{}, 1))
@@ -269,7 +272,7 @@ func (c *Crew[D, R]) Wait(ctx context.Context) error {
 // with [ErrStartTimeout].
 func (c *Crew[D, R]) limitStart() {
 	d := c.plan.startTimeout
-	if d <= 0 {
+	if d <= 0 || c.ready {
 		return
 	}
 	timer := time.AfterFunc(d, func() {
