@@ -19,7 +19,7 @@ each = @set -eu; modules=$$(go list -m -f '{{.Dir}}'); \
 		(cd "$$dir" && $(2)) </dev/null || exit 1; \
 	done
 
-.PHONY: test unit vet fmt-check tidy-check race-check lint cover fuzz fmt tidy
+.PHONY: test unit vet fmt-check tidy-check race-check lint cover fuzz soak fmt tidy
 
 ## test: everything a change must pass: format, go.mod files, vet, and the tests of all modules under the race detector
 test: fmt-check tidy-check vet unit
@@ -59,6 +59,10 @@ fuzz:
 			go test -run "^$$" -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x "$$pkg" || exit 1;; \
 		esac; done; \
 	done)
+
+## soak: random engines from random seeds for ten minutes, and 20 million items through the memory tests
+soak: race-check
+	GOWORK=off go test $(RACE) -count=1 -timeout 60m ./internal/sim -sim.for=10m -sim.items=20000000
 
 ## fmt: format all Go files
 fmt:
