@@ -156,7 +156,8 @@ func (r *Run[D, R]) Results() iter.Seq2[Task[D, R], error] {
 	}
 }
 
-// Drain returns the results that are there now, without waiting; nil when there are none.
+// Drain returns the results that are there now, without waiting; nil when there are none. Those with which workers wait for
+// room are included, so it can be more than the result capacity.
 func (r *Run[D, R]) Drain() []Task[D, R] { return r.outbox.Drain() }
 
 // CloseInput says that no more items will be submitted. Submitters that wait are refused, as later ones are. What was

@@ -14,7 +14,8 @@ import "math"
 //
 // That is i + 2r + w + 3; with the default capacities, both w, it is 4w + 3. Sources that workers take from directly, a
 // slice and a channel, do without the first two terms. With a batch of b items per hand-over the workers hold w·b. Each
-// further submitter adds the one item that it holds. An unlimited capacity makes the bound unlimited.
+// further submitter adds the one item that it holds. A consumer that drains everything at once also takes the finished items
+// with which workers wait for room, and so holds up to w·b more. An unlimited capacity makes the bound unlimited.
 func Bound(i, r, w int) int {
 	bound := 3
 	for _, part := range []int{i, r, r, w} {

@@ -123,7 +123,8 @@ func (r *Results[T]) TakeAll(spare []T) []T {
 	}
 }
 
-// Drain returns what is there now, without waiting, and nil when nothing is.
+// Drain returns what is there now, without waiting, and nil when nothing is. That includes what writers wait with, so it can be
+// more than the capacity.
 func (r *Results[T]) Drain() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -381,15 +381,22 @@ func (c *Crew[D, R]) leave() {
 	}
 }
 
-// callOff makes the watcher leave, when nobody else is left or only the watcher itself is at work.
+// callOff makes the watcher leave, when nobody else is left or only the watcher itself is at work. If it will never run, it
+// leaves by proxy. But a context has ended a moment before its watchers start, and a worker that noticed has left jobs behind:
+// then there is work for the watcher, and somebody must do it in its place.
 func (c *Crew[D, R]) callOff() {
 	c.mu.Lock()
 	unwatch := c.unwatch
 	c.unwatch = nil
 	c.mu.Unlock()
-	if unwatch != nil && unwatch() { // it will never run, so it leaves by proxy
-		c.leave()
+	if unwatch == nil || !unwatch() {
+		return
 	}
+	if c.ctx.Err() != nil {
+		go c.windDown()
+		return
+	}
+	c.leave()
 }
 
 // end runs once, when nobody is left who could deliver anything.

@@ -46,14 +46,16 @@ func (g *logger) runEnded(ctx context.Context, c Counters, err error) {
 		slog.Int("unfinished", c.Unfinished), slog.Int("retries", c.Retries), slog.Any("error", err))
 }
 
-// hookFailed speaks even without a logger: nobody else would.
+// hookFailed speaks even without a logger: nobody else would. Its callers are on their way out of a broken hook, with nothing
+// behind them that could also deal with a broken log handler.
 func (g *logger) hookFailed(k hookKind, err error) {
-	defer ignorePanic()
 	l := g.l
 	if l == nil {
 		l = slog.Default()
 	}
-	l.Error("penstock: a hook failed and was ignored", slog.String("hook", k.String()), slog.Any("error", err))
+	_ = apart(func() {
+		l.Error("penstock: a hook failed and was ignored", slog.String("hook", k.String()), slog.Any("error", err))
+	})
 }
 
 // ignorePanic is deferred around log handlers: there is nobody left to tell that the telling failed.

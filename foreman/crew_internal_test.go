@@ -1,0 +1,119 @@
+package foreman
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// ended is a context that has ended, as a worker may see it a moment before those who watch it are told.
+type ended struct{ context.Context }
+
+func (ended) Err() error { return context.Canceled }
+
+// TestEndBeforeTheWatcher plays the moment between the end of a crew's context and the start of its watchers: the last worker
+// has noticed and left, its input has come to an end, and what is pending must be abandoned all the same.
+func TestEndBeforeTheWatcher(t *testing.T) {
+	fm, err := New(func(_ context.Context, n int) (int, error) { return n, nil }, 1, WithInputCapacity(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := fm.plan
+	inbox, outbox := p.NewInbox(true), p.NewOutbox()
+	crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
+	for n := range 3 {
+		if _, err := inbox.Add(t.Context(), Task[int, int]{Data: n}, 0, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crew.Start()
+	crew.mu.Lock()
+	crew.ctx = ended{crew.ctx}
+	crew.mu.Unlock()
+	crew.InputDone()
+	<-crew.Done()
+	if n := crew.Counters(); n.Unfinished != 3 || n.Ended() != 3 {
+		t.Errorf("want 3 Unfinished tasks, have %+v", n)
+	}
+	if tasks := outbox.Drain(); len(tasks) != 3 {
+		t.Errorf("want 3 tasks delivered, have %v", tasks)
+	}
+}
+
+// TestContextEndsWithTheInput has a run's context end at the moment at which its only worker is done with a task and its
+// input is closed already.
+func TestContextEndsWithTheInput(t *testing.T) {
+	rounds := 5000
+	if testing.Short() {
+		rounds = 500
+	}
+	for range rounds {
+		gate := make(chan struct{})
+		fm, err := New(func(_ context.Context, n int) (int, error) { <-gate; return n, nil }, 1, WithInputCapacity(3), WithResultCapacity(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := fm.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 3 {
+			if err := fm.Add(t.Context(), Task[int, int]{Data: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = fm.Finalize(context.Background()) })
+		wg.Go(cancel)
+		close(gate)
+		wg.Wait()
+		if n := fm.Counters(); n.Ended() != 3 {
+			t.Fatalf("want 3 tasks with an outcome, have %+v", n)
+		}
+	}
+}
+
+type exitingHandler struct{ slog.Handler }
+
+func (exitingHandler) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+
+func (exitingHandler) Handle(context.Context, slog.Record) error {
+	runtime.Goexit()
+	return nil
+}
+
+// TestLogOfABrokenHookExits has the log handler end its goroutine when it is told of a failed hook, wherever hooks are called.
+func TestLogOfABrokenHookExits(t *testing.T) {
+	boom := func() { panic("a bad hook") }
+	hooks := Hooks{
+		AttemptStarted: func(context.Context, Attempt) { boom() },
+		AttemptEnded:   func(context.Context, Attempt, error) { boom() },
+		TaskDone:       func(context.Context, TaskInfo) { boom() },
+		RunEnded:       func(context.Context, Counters, error) { boom() },
+	}
+	log := slog.New(exitingHandler{slog.DiscardHandler})
+	gate := make(chan struct{})
+	fm, err := New(func(_ context.Context, n int) (int, error) { <-gate; return n, nil }, 1,
+		WithHooks(hooks), WithLogger(log), WithInputCapacity(3), WithResultCapacity(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := fm.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if err := fm.Add(t.Context(), Task[int, int]{Data: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	close(gate)
+	_ = fm.Finalize(context.Background())
+	if n := fm.Counters(); n.Ended() != 3 {
+		t.Errorf("want 3 tasks with an outcome, have %+v", n)
+	}
+}
