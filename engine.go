@@ -42,10 +42,12 @@ func New[TData, TResult any](handler func(ctx context.Context, data TData) (TRes
 // ended keeps its outcome and the rest is Unfinished, with the cause. The error is the run's and never one item's; an
 // item's is in its task. Nothing runs any more when ProcessAll returns.
 //
-// It needs no queues: workers claim items by index and write the outcome where it belongs.
+// It needs no queues: workers claim items by index and write the outcome where it belongs. Items are begun in input order,
+// except where they take less than two microseconds: there a worker claims up to 32 at a time, and when it is held up the
+// others take over what it has not begun.
 func (e *Engine[D, R]) ProcessAll(ctx context.Context, items []D) ([]Task[D, R], error) {
-	tasks := make(places[D, R], len(items))
-	crew := e.claim(ctx, &claims[D, R]{items: items, places: tasks}, tasks)
+	tasks := make([]Task[D, R], len(items))
+	crew := e.divide(ctx, items, tasks)
 	<-crew.Done()
 	return tasks, crew.Err()
 }

@@ -42,7 +42,7 @@ type receiver[D, R any] struct {
 	taken atomic.Int64 // written with mu held
 }
 
-func (r *receiver[D, R]) Take(jobs []foreman.Job[D, R]) int {
+func (r *receiver[D, R]) Take(_ int, jobs []foreman.Job[D, R]) int {
 	if r.window != nil {
 		jobs = jobs[:r.window.Enter(1)]
 	} else if len(jobs) > 1 {

@@ -27,7 +27,6 @@ func (e *Engine[D, R]) claim(ctx context.Context, c *claims[D, R], outlet forema
 // claims is the intake over a slice: workers claim items by counting up, and that is all the queue there is.
 type claims[D, R any] struct {
 	items     []D
-	places    places[D, R] // if set, every item counts as accepted from the start, and has its outcome here
 	window    *buffering.Window[Task[D, R]]
 	part      int // of the window, at most, for one worker
 	shares    int
@@ -41,7 +40,7 @@ type claims[D, R any] struct {
 	claimed atomic.Int64
 }
 
-func (c *claims[D, R]) Take(jobs []foreman.Job[D, R]) int {
+func (c *claims[D, R]) Take(_ int, jobs []foreman.Job[D, R]) int {
 	n := len(jobs)
 	if n > 1 {
 		n = c.share(n)
@@ -81,7 +80,7 @@ func (c *claims[D, R]) last() {
 	}
 }
 
-func (c *claims[D, R]) Abandon(_ error, unfinished func(*foreman.Job[D, R])) {
+func (c *claims[D, R]) Abandon(error, func(*foreman.Job[D, R])) {
 	for {
 		n := c.next.Load()
 		c.claimed.Store(n)
@@ -92,9 +91,6 @@ func (c *claims[D, R]) Abandon(_ error, unfinished func(*foreman.Job[D, R])) {
 	if c.window != nil {
 		c.window.Shut()
 	}
-	for i := int(c.claimed.Load()); i < len(c.places); i++ {
-		unfinished(&foreman.Job[D, R]{Task: &Task[D, R]{Index: i, Data: c.items[i]}})
-	}
 }
 
 func (c *claims[D, R]) Counts() (accepted, taken int) {
@@ -103,8 +99,5 @@ func (c *claims[D, R]) Counts() (accepted, taken int) {
 		n = c.claimed.Load()
 	}
 	taken = min(int(n), len(c.items))
-	if c.places != nil {
-		return len(c.items), taken
-	}
 	return taken, taken
 }

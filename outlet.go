@@ -6,22 +6,6 @@ import (
 	"github.com/penstock-go/penstock/buffering"
 )
 
-// places is an outlet with a place for each task. Every index is delivered once, so nobody shares a place.
-type places[D, R any] []Task[D, R]
-
-func (p places[D, R]) Deliver(tasks []*Task[D, R]) {
-	for _, t := range tasks {
-		place := &p[t.Index] // field by field: cheaper than copying the whole, and a task of a slice has no id
-		place.Index, place.Data, place.Result, place.Attempts, place.Outcome = t.Index, t.Data, t.Result, t.Attempts, t.Outcome
-		if t.Err != nil {
-			place.Err = t.Err
-		}
-	}
-}
-
-func (places[D, R]) Lift()  {}
-func (places[D, R]) Close() {}
-
 // taskList is an outlet that keeps everything, each task at its index.
 type taskList[D, R any] struct {
 	mu    sync.Mutex

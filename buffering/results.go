@@ -6,17 +6,21 @@ import (
 )
 
 // Results is a bounded buffer between workers and readers. A writer that finds it full waits; a reader takes either the
-// oldest item or, in one go, all that is there. Items come out in the order they were put. It is safe for concurrent
+// oldest item or as many as are there in one go. Items come out in the order they were put. It is safe for concurrent
 // use. NewResults makes one.
 type Results[T any] struct {
 	mu sync.Mutex
 
 	// Guarded by mu. Invariants:
 	//   - a reader waits only while the buffer is empty and not closed;
-	//   - a writer waits only while the buffer is full and not lifted.
+	//   - a writer waits only while there is no room, and the buffer is not lifted;
+	//   - more holds items only while items does, and they are younger.
 	items    []T
 	head     int // items before it were handed out
+	more     []T // what came when items held as many as are handed out in one go
 	capacity int
+	limit    int            // on what is stored and lent
+	lent     int            // items that the caller of TakeAll has in its hands
 	writers  waitlist[[]*T] // each waits with the items that did not fit
 	readers  waitlist[read[T]]
 	batch    chan struct{} // wakes the reader of TakeAll
@@ -30,9 +34,10 @@ type read[T any] struct {
 	ok   bool
 }
 
-// NewResults makes a buffer for at most capacity items; capacity is at least 1.
+// NewResults makes a buffer for at most capacity items; capacity is at least 1. With a reader that uses TakeAll it is for
+// twice as many, those included that the reader has in its hands.
 func NewResults[T any](capacity int) *Results[T] {
-	return &Results[T]{capacity: capacity, batch: make(chan struct{}, 1)}
+	return &Results[T]{capacity: capacity, limit: capacity, batch: make(chan struct{}, 1)}
 }
 
 // Put copies the items into the buffer, in this order, and returns when all are in it. It waits while the buffer is
@@ -54,7 +59,7 @@ func (r *Results[T]) Put(items []*T) {
 
 // fill puts what fits and returns the rest.
 func (r *Results[T]) fill(items []*T) []*T {
-	for len(items) > 0 && (r.stored() < r.capacity || r.lifted) {
+	for len(items) > 0 && r.room() {
 		r.put(items[0])
 		items = items[1:]
 	}
@@ -97,30 +102,36 @@ func (r *Results[T]) Next(ctx context.Context) (item T, ok bool, err error) {
 	return item, ok, err
 }
 
-// TakeAll waits for at least one item and returns all that are there. It returns nil when the buffer is closed and
-// empty. The caller gives the slice that it got from the call before, cleared, to be used again. Only one goroutine may
-// call TakeAll, and none Next at the same time.
+// TakeAll waits for at least one item and returns those that are there, in one go at most as many as the capacity, until
+// Lift. It returns nil when the buffer is closed and empty. The caller has the items in its hands until it calls TakeAll again, with the slice
+// that it got from the call before, cleared, to be used again. Only one goroutine may call TakeAll, and none Next at the same
+// time.
+//
+// What the reader holds and what is stored are one account: a writer may use what the reader does not. So a quick reader,
+// which holds little, leaves the writers twice as much room before they have to wait for it, and in the worst case
+// neither more nor less is stored and held than if each had half of it to itself.
 func (r *Results[T]) TakeAll(spare []T) []T {
-	for {
-		r.mu.Lock()
-		if r.stored() > 0 {
-			items := r.items[r.head:]
-			if cap(spare) > 1024 {
-				spare = nil
-			}
-			r.items, r.head = spare[:0], 0
-			r.refill()
-			r.mu.Unlock()
-			return items
-		}
-		if r.closed {
-			r.mu.Unlock()
-			return nil
-		}
+	if cap(spare) > 1024 {
+		spare = nil // a backlog that is over does not hold its memory
+	}
+	r.mu.Lock()
+	r.lent, r.limit = 0, max(r.capacity, 2*r.capacity) // which may run over
+	r.refill()
+	for r.stored() == 0 && !r.closed {
 		r.waiting = true
 		r.mu.Unlock()
 		<-r.batch
+		r.mu.Lock()
 	}
+	items := r.items[r.head:]
+	r.items, r.more, r.head = r.more, spare[:0], 0
+	r.lent = len(items)
+	r.refill()
+	r.mu.Unlock()
+	if len(items) == 0 {
+		return nil
+	}
+	return items
 }
 
 // Drain returns what is there now, without waiting, and nil when nothing is. That includes what writers wait with, so it can be
@@ -132,7 +143,7 @@ func (r *Results[T]) Drain() []T {
 	for r.stored() > 0 {
 		items = append(items, r.items[r.head:]...)
 		clear(r.items)
-		r.items, r.head = r.items[:0], 0
+		r.next()
 		r.refill()
 	}
 	return items
@@ -165,7 +176,9 @@ func (r *Results[T]) Close() {
 	r.wakeBatch()
 }
 
-func (r *Results[T]) stored() int { return len(r.items) - r.head }
+func (r *Results[T]) stored() int { return len(r.items) - r.head + len(r.more) }
+
+func (r *Results[T]) room() bool { return r.lifted || r.stored()+r.lent < r.limit }
 
 // put adds one item, or gives it straight to the reader that has waited longest.
 func (r *Results[T]) put(item *T) {
@@ -173,6 +186,10 @@ func (r *Results[T]) put(item *T) {
 		w.v.item, w.v.ok = *item, true
 		r.readers.serve(w)
 		return
+	}
+	if len(r.more) > 0 || len(r.items)-r.head >= r.capacity {
+		r.more = append(r.more, *item)
+		return // whoever waits was woken for an earlier one
 	}
 	if len(r.items) == cap(r.items) && r.head > len(r.items)/2 {
 		n := copy(r.items, r.items[r.head:]) // slide down instead of growing: what was handed out is no use
@@ -194,12 +211,17 @@ func (r *Results[T]) pop() T {
 	item := r.items[r.head]
 	clear(r.items[r.head : r.head+1])
 	if r.head++; r.head == len(r.items) {
-		r.items, r.head = r.items[:0], 0
-		if cap(r.items) > 1024 {
-			r.items = nil // a backlog that is over does not hold its memory
-		}
+		r.next()
 	}
 	return item
+}
+
+// next goes on to the younger items when items are all handed out.
+func (r *Results[T]) next() {
+	r.items, r.more, r.head = r.more, r.items[:0], 0
+	if cap(r.more) > 1024 {
+		r.more = nil // a backlog that is over does not hold its memory
+	}
 }
 
 // refill takes what fits from the writers that wait, the longest waiting first. Their items go in before those of any
@@ -207,7 +229,7 @@ func (r *Results[T]) pop() T {
 func (r *Results[T]) refill() {
 	for w := r.writers.first(); w != nil; w = r.writers.first() {
 		for len(w.v) > 0 {
-			if r.stored() >= r.capacity && !r.lifted {
+			if !r.room() {
 				return
 			}
 			r.put(w.v[0])

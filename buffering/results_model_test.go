@@ -55,7 +55,7 @@ func playResults(t *testing.T, script []byte) (err error) {
 		capacity = math.MaxInt
 	}
 	synctest.Test(t, func(*testing.T) {
-		g := &resultsGame{results: buffering.NewResults[int](capacity), capacity: capacity}
+		g := &resultsGame{results: buffering.NewResults[int](capacity), capacity: capacity, limit: capacity}
 		defer g.leave()
 		for steps := script[1:]; len(steps) >= 2 && err == nil; steps = steps[2:] {
 			g.step(steps[0], int(steps[1]))
@@ -108,8 +108,11 @@ type resultsGame struct {
 	err     error
 
 	capacity int
+	limit    int   // on what is stored and lent
+	lent     int   // to the caller of TakeAll
 	next     int   // the next item to put: they count up
 	stored   []int // in the buffer
+	front    int   // so many of these are handed out in one go
 	outside  []int // with writers
 	readers  []*readCall
 	lifted   bool
@@ -183,7 +186,7 @@ func (g *resultsGame) put(n int) {
 
 // settle lets in what fits and serves who waits, item by item.
 func (g *resultsGame) settle() {
-	for len(g.outside) > 0 && (g.lifted || len(g.stored) < g.capacity) {
+	for len(g.outside) > 0 && (g.lifted || len(g.stored)+g.lent < g.limit) {
 		item := g.outside[0]
 		g.outside = g.outside[1:]
 		for _, p := range g.puts {
@@ -197,13 +200,25 @@ func (g *resultsGame) settle() {
 			g.readers = g.readers[1:]
 			continue
 		}
+		if g.front == len(g.stored) && g.front < g.capacity {
+			g.front++
+		}
 		g.stored = append(g.stored, item)
 	}
 	if len(g.readers) > 0 && g.readers[0].all && len(g.stored) > 0 {
-		g.readers[0].settle(g.stored, nil)
-		g.readers, g.stored = nil, nil
+		g.readers[0].settle(g.take(g.front), nil)
+		g.lent, g.readers = len(g.readers[0].wantItems), nil
 		g.settle()
 	}
+}
+
+// take takes n of the front items.
+func (g *resultsGame) take(n int) (items []int) {
+	items, g.stored = g.stored[:n:n], g.stored[n:]
+	if g.front -= n; g.front == 0 {
+		g.front = len(g.stored)
+	}
+	return items
 }
 
 func (g *resultsGame) read(all bool) {
@@ -213,17 +228,20 @@ func (g *resultsGame) read(all bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &readCall{all: all, cancel: cancel}
 	g.reads = append(g.reads, c)
+	if all {
+		g.lent, g.limit = 0, max(g.capacity, 2*g.capacity)
+		g.settle() // what comes now stands behind what is there
+	}
 	switch {
 	case len(g.stored) == 0 && g.closed:
 		c.settle(nil, nil)
 	case len(g.stored) == 0:
 		g.readers = append(g.readers, c)
 	case all:
-		c.settle(g.stored, nil)
-		g.stored = nil
+		c.settle(g.take(g.front), nil)
+		g.lent = len(c.wantItems)
 	default:
-		c.settle(g.stored[:1], nil)
-		g.stored = g.stored[1:]
+		c.settle(g.take(1), nil)
 	}
 	g.settle()
 	if all {
@@ -281,7 +299,8 @@ func (g *resultsGame) drain() {
 			return
 		}
 		g.out = append(g.out, got[:n]...)
-		got, g.stored = got[n:], g.stored[n:]
+		got, g.stored, g.front = got[n:], g.stored[n:], 0
+		g.front = min(len(g.stored), g.capacity)
 		g.settle()
 	}
 	g.settle()
@@ -306,7 +325,7 @@ func (g *resultsGame) check() error {
 			g.fail("read %d got %v, %v, %v, want %v, %v", i, c.items, c.ok, c.err, c.wantItems, c.wantErr)
 		}
 	}
-	if n := g.results.Len(); n != len(g.stored) || n > g.capacity && !g.lifted {
+	if n := g.results.Len(); n != len(g.stored) || n+g.lent > g.limit && !g.lifted {
 		g.fail("%d items in the buffer, want %d", n, len(g.stored))
 	}
 	return g.err

@@ -82,7 +82,7 @@ func (b *Inbox[D, R]) Close(err error) {
 }
 
 // Take implements [Intake].
-func (b *Inbox[D, R]) Take(jobs []Job[D, R]) int {
+func (b *Inbox[D, R]) Take(_ int, jobs []Job[D, R]) int {
 	i := 0
 	return b.queue.Take(len(jobs), b.plan.workers, func(p *parcel[D, R], number int) {
 		b.unpack(&jobs[i], p, number)

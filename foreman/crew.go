@@ -32,8 +32,9 @@ func (j *Job[D, R]) hold(t *Task[D, R]) {
 // An Intake is where the workers of a [Crew] get their jobs. Its methods are called from many goroutines at once.
 type Intake[D, R any] interface {
 	// Take waits for a job and fills in at least one and at most all of jobs. It returns how many, or 0 when there
-	// will never be another one, and soon after Abandon in any case. Each job is given out once.
-	Take(jobs []Job[D, R]) int
+	// will never be another one, and soon after Abandon in any case. Each job is given out once. worker is the number of
+	// the worker that asks, from 0; no worker asks twice at a time.
+	Take(worker int, jobs []Job[D, R]) int
 	// Abandon ends the intake when the crew is ending early because of cause, which is also what those are told who
 	// offer further jobs. Takes that wait and later ones return 0, and each job that was accepted but not taken is
 	// passed to unfinished.

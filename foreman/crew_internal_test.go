@@ -77,7 +77,9 @@ func TestContextEndsWithTheInput(t *testing.T) {
 
 type exitingHandler struct{ slog.Handler }
 
-func (exitingHandler) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+func (exitingHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level == slog.LevelError
+}
 
 func (exitingHandler) Handle(context.Context, slog.Record) error {
 	runtime.Goexit()

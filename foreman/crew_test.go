@@ -31,7 +31,7 @@ func stackOf(items ...int) *stack {
 	return s
 }
 
-func (s *stack) Take(jobs []foreman.Job[int, int]) int {
+func (s *stack) Take(_ int, jobs []foreman.Job[int, int]) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(len(jobs), len(s.jobs))
@@ -401,7 +401,7 @@ func TestInbox(t *testing.T) {
 		_, err := inbox.Add(ctx, item(9), 0, nil, nil)
 		is(t, err, context.DeadlineExceeded, errOne)
 		jobs := hands(4)
-		n := inbox.Take(jobs)
+		n := inbox.Take(0, jobs)
 		expect(t, "a fair share of three for two workers", n, 1)
 		expect(t, "most urgent", jobs[0].Task.Data, 1)
 		accepted, taken := inbox.Counts()
@@ -412,7 +412,7 @@ func TestInbox(t *testing.T) {
 		expect(t, "abandoned, as they came", left, []int{0, 2})
 		_, err = inbox.Add(t.Context(), item(9), 0, nil, nil)
 		is(t, err, errOne)
-		expect(t, "taken after the end", inbox.Take(jobs), 0)
+		expect(t, "taken after the end", inbox.Take(0, jobs), 0)
 	})
 
 	bubble(t, "Close refuses with its error and lets the rest be taken", func(t *testing.T) {
@@ -422,7 +422,7 @@ func TestInbox(t *testing.T) {
 		_, err := inbox.Add(t.Context(), item(2), 0, nil, nil)
 		is(t, err, errOne)
 		jobs := hands(2)
-		expect(t, "taken", []int{inbox.Take(jobs), inbox.Take(jobs)}, []int{1, 0})
+		expect(t, "taken", []int{inbox.Take(0, jobs), inbox.Take(0, jobs)}, []int{1, 0})
 	})
 }
 

@@ -17,7 +17,7 @@ type letters struct {
 	taken atomic.Int64
 }
 
-func (l *letters) Take(jobs []foreman.Job[string, int]) int {
+func (l *letters) Take(_ int, jobs []foreman.Job[string, int]) int {
 	select {
 	case letter, ok := <-l.queue:
 		if !ok {

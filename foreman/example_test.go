@@ -722,10 +722,10 @@ func ExampleIntake() {
 	var intake foreman.Intake[string, int] = inbox
 
 	jobs := []foreman.Job[string, int]{{Task: new(foreman.Task[string, int])}} // a worker's, with room for one task
-	fmt.Println(intake.Take(jobs), jobs[0].Task.Data)
+	fmt.Println(intake.Take(0, jobs), jobs[0].Task.Data)
 	fmt.Println(intake.Counts())
 	intake.Abandon(foreman.ErrStopped, func(job *foreman.Job[string, int]) { fmt.Println("left over:", job.Task.Data) })
-	fmt.Println(intake.Take(jobs))
+	fmt.Println(intake.Take(0, jobs))
 	// Output:
 	// 1 reach
 	// 2 1

@@ -109,7 +109,7 @@ func (w *worker[D, R]) shift() (over bool) {
 		if w.crew.ctx.Err() != nil {
 			return true // what is left in the intake is abandoned, and making room there would only invite more
 		}
-		if w.n = w.crew.intake.Take(w.jobs); w.n == 0 {
+		if w.n = w.crew.intake.Take(w.id, w.jobs); w.n == 0 {
 			return true
 		}
 	}

@@ -1,0 +1,23 @@
+package penstock
+
+import (
+	"math"
+	"testing"
+)
+
+// TestPortionsOfAHugeSlice claims at the far end of a slice whose indices do not fit into a portion.
+func TestPortionsOfAHugeSlice(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("no slice is that long on this platform")
+	}
+	d := &division[struct{}, int]{items: make([]struct{}, 1<<33), portions: make([]portion, 2)}
+	d.claimed = 1<<33 - 10
+	for want := 1<<33 - 10; want < 1<<33; want++ {
+		if s := d.claimNew(1, largestPortion); s != (span{want, want + 1}) {
+			t.Fatalf("claimed %+v, want the item %d", s, want)
+		}
+	}
+	if s := d.claimNew(1, largestPortion); s.len() != 0 {
+		t.Fatalf("claimed %+v beyond the end", s)
+	}
+}
