@@ -2,6 +2,7 @@ package buffering
 
 import (
 	"context"
+	"math"
 	"sync"
 )
 
@@ -57,13 +58,37 @@ func (r *Results[T]) Put(items []*T) {
 	r.mu.Unlock()
 }
 
-// fill puts what fits and returns the rest.
+// fill takes in what there is room for, readers that wait first, and returns the rest.
 func (r *Results[T]) fill(items []*T) []*T {
-	for len(items) > 0 && r.room() {
-		r.put(items[0])
+	for w := r.readers.first(); w != nil && len(items) > 0; w = r.readers.first() {
+		w.v.item, w.v.ok = *items[0], true
+		r.readers.serve(w)
 		items = items[1:]
 	}
-	return items
+	n := min(len(items), r.room())
+	for _, item := range items[:n] {
+		if len(r.more) > 0 || len(r.items)-r.head >= r.capacity {
+			r.more = append(r.more, *item)
+			continue
+		}
+		if len(r.items) == cap(r.items) {
+			r.slide()
+		}
+		r.items = append(r.items, *item)
+	}
+	if n > 0 {
+		r.wakeBatch()
+	}
+	return items[n:]
+}
+
+// slide moves items down, so that they need not grow: what was handed out is no use.
+func (r *Results[T]) slide() {
+	if r.head > len(r.items)/2 {
+		n := copy(r.items, r.items[r.head:])
+		clear(r.items[n:])
+		r.items, r.head = r.items[:n], 0
+	}
 }
 
 // Next waits for the oldest item. It returns false and nil when the buffer is closed and empty, and ctx's error when
@@ -178,26 +203,12 @@ func (r *Results[T]) Close() {
 
 func (r *Results[T]) stored() int { return len(r.items) - r.head + len(r.more) }
 
-func (r *Results[T]) room() bool { return r.lifted || r.stored()+r.lent < r.limit }
-
-// put adds one item, or gives it straight to the reader that has waited longest.
-func (r *Results[T]) put(item *T) {
-	if w := r.readers.first(); w != nil {
-		w.v.item, w.v.ok = *item, true
-		r.readers.serve(w)
-		return
+// room is how many more items may be stored now.
+func (r *Results[T]) room() int {
+	if r.lifted {
+		return math.MaxInt
 	}
-	if len(r.more) > 0 || len(r.items)-r.head >= r.capacity {
-		r.more = append(r.more, *item)
-		return // whoever waits was woken for an earlier one
-	}
-	if len(r.items) == cap(r.items) && r.head > len(r.items)/2 {
-		n := copy(r.items, r.items[r.head:]) // slide down instead of growing: what was handed out is no use
-		clear(r.items[n:])
-		r.items, r.head = r.items[:n], 0
-	}
-	r.items = append(r.items, *item)
-	r.wakeBatch()
+	return max(0, r.limit-r.lent-r.stored())
 }
 
 func (r *Results[T]) wakeBatch() {
@@ -224,16 +235,12 @@ func (r *Results[T]) next() {
 	}
 }
 
-// refill takes what fits from the writers that wait, the longest waiting first. Their items go in before those of any
-// later Put, so nothing overtakes, and a writer that is woken needs nothing more.
+// refill takes what there is room for from the writers that wait, the longest waiting first. Their items go in before those
+// of any later Put, so nothing overtakes, and a writer that is woken needs nothing more.
 func (r *Results[T]) refill() {
 	for w := r.writers.first(); w != nil; w = r.writers.first() {
-		for len(w.v) > 0 {
-			if !r.room() {
-				return
-			}
-			r.put(w.v[0])
-			w.v = w.v[1:]
+		if w.v = r.fill(w.v); len(w.v) > 0 {
+			return
 		}
 		r.writers.serve(w)
 	}
