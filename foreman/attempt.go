@@ -68,7 +68,8 @@ func (w *worker[D, R]) beginTask(job *Job[D, R]) {
 	}
 	w.spent = 0
 	if d := w.plan.taskTimeout; d > 0 {
-		w.ctx, w.endTime = context.WithTimeoutCause(w.ctx, d, errTaskTimeout)
+		w.limited = w.limitTask(w.ctx, d)
+		w.ctx = w.limited
 	}
 	if w.plan.limiter != nil {
 		w.request(job.Task)
@@ -76,9 +77,9 @@ func (w *worker[D, R]) beginTask(job *Job[D, R]) {
 }
 
 func (w *worker[D, R]) endTask() {
-	if w.endTime != nil {
-		w.endTime()
-		w.endTime = nil
+	if w.limited != nil {
+		w.taskAlarm.release(w.limited)
+		w.limited = nil
 	}
 	w.ctx = nil
 }
@@ -388,7 +389,7 @@ func (w *worker[D, R]) gone() bool {
 
 // timedOut reports whether it was the task timeout that ended the task's context.
 func (w *worker[D, R]) timedOut() bool {
-	return w.plan.taskTimeout > 0 && context.Cause(w.ctx) == errTaskTimeout
+	return w.limited != nil && w.limited.state.Load() == struck
 }
 
 // cut ends a task whose context has ended: by its own timeout it has failed, otherwise it is unfinished. The last

@@ -2,15 +2,11 @@ package foreman
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/penstock-go/penstock/breaker"
 )
-
-// errTaskTimeout is what context.Cause says when a task timeout has struck.
-var errTaskTimeout = errors.New("penstock: task timeout")
 
 type attemptKey struct{}
 
@@ -37,7 +33,7 @@ func (w *worker[D, R]) beginCall(number int, marked bool) context.Context {
 		ctx = context.WithValue(ctx, attemptKey{}, number)
 	}
 	if d := w.plan.attemptTimeout; d > 0 {
-		w.call.timeout = w.withTimeout(ctx, d)
+		w.call.timeout = w.limitAttempt(ctx, d)
 		ctx = w.call.timeout
 	}
 	w.call.ctx = ctx
@@ -47,7 +43,7 @@ func (w *worker[D, R]) beginCall(number int, marked bool) context.Context {
 // endCall releases the context. What the handler keeps of it stays valid, and ended.
 func (w *worker[D, R]) endCall() {
 	if w.call.timeout != nil {
-		w.endTimeout(w.call.timeout)
+		w.attemptAlarm.release(w.call.timeout)
 	}
 	if w.entered { // the attempt came to nothing that could be told
 		w.leaveBreaker(breaker.Ignored)

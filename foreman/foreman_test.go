@@ -556,6 +556,8 @@ func TestErrorTexts(t *testing.T) {
 		"penstock: task 3: attempt timed out after 1s":                                              &foreman.TimeoutError{Task: "3", Scope: "attempt", Limit: time.Second, During: "handler"},
 		"penstock: task 3: task timed out after 1s while waiting for the limiter (last error: one)": &foreman.TimeoutError{Task: "3", Scope: "task", Limit: time.Second, During: "limiter", Err: errOne},
 		"penstock: task 3: task timed out after 1s while waiting to retry (last error: one)":        &foreman.TimeoutError{Task: "3", Scope: "task", Limit: time.Second, During: "backoff", Err: errOne},
+		"penstock: task 3: task timed out after 1s while waiting for the breaker to close":          &foreman.TimeoutError{Task: "3", Scope: "task", Limit: time.Second, During: "breaker"},
+		"penstock: unfinished, waiting for the breaker to close: stopped":                           &foreman.UnfinishedError{During: "breaker", Context: context.Canceled, Cause: foreman.ErrStopped},
 		"penstock: not started: stopped":                                                            &foreman.UnfinishedError{During: "queue", Context: context.Canceled, Cause: foreman.ErrStopped},
 		"penstock: unfinished, waiting for the limiter: stopped":                                    &foreman.UnfinishedError{During: "limiter", Context: context.Canceled, Cause: foreman.ErrStopped},
 		"penstock: unfinished, waiting to retry: stopped (last error: one)":                         &foreman.UnfinishedError{During: "backoff", Context: context.Canceled, Cause: foreman.ErrStopped, Err: errOne},

@@ -7,13 +7,16 @@ import (
 	"time"
 )
 
-// A timeoutContext is a context.WithTimeout for attempts. It costs a third of that, as it shares its worker's timer, makes
-// its channel only when somebody asks for it, and does not register with the run's context: the crew ends the calls of its
-// workers itself when it winds down. Like any context it may be kept, shared and derived from, also after the call.
+// A timeoutContext is a context.WithTimeout for attempts and tasks. It costs a third of that, as it shares its worker's timer,
+// makes its channel only when somebody asks for it, and does not register with the run's context or that of its worker's
+// task: the crew ends what its workers have under way itself when it winds down, and a task its attempt. Like any context it
+// may be kept, shared and derived from, also after its end.
 type timeoutContext struct {
-	context.Context // of the task
+	context.Context // the one it is made from
 	deadline        time.Time
-	unregister      func() bool // from the task's context, when that is not the crew's
+	within          *timeoutContext // of the task that the attempt belongs to, if that has a timeout
+	inner           *alarm          // of the attempts of this task
+	unregister      func() bool     // from a context that knows nothing of us
 
 	state atomic.Int32 // alive, or the first reason for its end
 
@@ -26,59 +29,85 @@ type timeoutContext struct {
 const (
 	alive int32 = iota
 	struck
-	endedWithTask
-	endedWithCall
+	endedBefore // the context it is made from has ended
+	released
 )
 
-// withTimeout starts the timeout of an attempt.
-func (w *worker[D, R]) withTimeout(ctx context.Context, d time.Duration) *timeoutContext {
-	c := &timeoutContext{Context: ctx, deadline: time.Now().Add(d)}
-	if w.ctx != w.crew.ctx {
-		c.unregister = context.AfterFunc(w.ctx, func() { c.end(endedWithTask) })
-	}
-	w.timeout.Store(c)
-	w.crew.checkTimeout(c) // the crew may have looked for it just before
-	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.strike)
+// An alarm is what a worker times its attempts with, or its tasks, one after the other.
+type alarm struct {
+	timer *time.Timer                    // made when it is first needed
+	ctx   atomic.Pointer[timeoutContext] // what it is set for; nil: nothing
+}
+
+func (a *alarm) set(c *timeoutContext, d time.Duration) {
+	a.ctx.Store(c)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, a.strike)
 	} else {
-		w.timer.Reset(d)
+		a.timer.Reset(d)
 	}
-	return c
 }
 
-func (w *worker[D, R]) endTimeout(c *timeoutContext) {
-	w.timer.Stop()
-	w.timeout.Store(nil)
-	if c.unregister != nil {
-		c.unregister()
-	}
-	c.end(endedWithCall)
-}
-
-// strike is what the timer calls. The attempt it was set for may be over, and another one under way.
-func (w *worker[D, R]) strike() {
-	if c := w.timeout.Load(); c != nil && !time.Now().Before(c.deadline) {
+// strike is what the timer calls. What it was set for may be over, and something else under way.
+func (a *alarm) strike() {
+	if c := a.ctx.Load(); c != nil && !time.Now().Before(c.deadline) {
 		c.end(struck)
 	}
 }
 
-// checkTimeout ends a call's context if the crew's has ended.
-func (c *Crew[D, R]) checkTimeout(t *timeoutContext) {
-	if c.ctx.Err() != nil && t != nil && t.unregister == nil {
-		t.end(endedWithTask)
+// release ends the context and sets the alarm off.
+func (a *alarm) release(c *timeoutContext) {
+	a.timer.Stop()
+	a.ctx.Store(nil)
+	if c.unregister != nil {
+		c.unregister()
+	}
+	c.end(released)
+}
+
+// limitTask starts the timeout of a task.
+func (w *worker[D, R]) limitTask(ctx context.Context, d time.Duration) *timeoutContext {
+	c := &timeoutContext{Context: ctx, deadline: time.Now().Add(d), inner: &w.attemptAlarm}
+	if ctx != w.crew.ctx {
+		c.unregister = context.AfterFunc(ctx, func() { c.end(endedBefore) })
+	}
+	w.taskAlarm.set(c, d)
+	w.crew.endTimeout(c) // the crew may have looked for it just before
+	return c
+}
+
+// limitAttempt starts the timeout of an attempt.
+func (w *worker[D, R]) limitAttempt(ctx context.Context, d time.Duration) *timeoutContext {
+	c := &timeoutContext{Context: ctx, deadline: time.Now().Add(d), within: w.limited}
+	if c.within == nil && w.ctx != w.crew.ctx {
+		c.unregister = context.AfterFunc(w.ctx, func() { c.end(endedBefore) })
+	}
+	w.attemptAlarm.set(c, d)
+	if c.within != nil && c.within.state.Load() != alive {
+		c.end(endedBefore) // the task may have looked for it just before
+	}
+	w.crew.endTimeout(c)
+	return c
+}
+
+// endTimeout ends a context if the crew's has ended and no other one comes between the two.
+func (c *Crew[D, R]) endTimeout(t *timeoutContext) {
+	if t != nil && t.unregister == nil && t.within == nil && c.ctx.Err() != nil {
+		t.end(endedBefore)
 	}
 }
 
-// endTimeouts ends the calls that are under way when the crew's context has ended.
+// endTimeouts ends what is under way when the crew's context has ended.
 func (c *Crew[D, R]) endTimeouts() {
-	if c.plan.attemptTimeout == 0 {
+	if c.plan.attemptTimeout == 0 && c.plan.taskTimeout == 0 {
 		return
 	}
 	c.mu.Lock()
 	workers := c.workers
 	c.mu.Unlock()
 	for _, w := range workers {
-		c.checkTimeout(w.timeout.Load())
+		c.endTimeout(w.taskAlarm.ctx.Load())
+		c.endTimeout(w.attemptAlarm.ctx.Load())
 	}
 }
 
@@ -96,6 +125,12 @@ func (c *timeoutContext) end(why int32) {
 	c.mu.Unlock()
 	for f := range after {
 		go (*f)()
+	}
+	if c.inner == nil {
+		return
+	}
+	if attempt := c.inner.ctx.Load(); attempt != nil && attempt.within == c {
+		attempt.end(endedBefore)
 	}
 }
 
@@ -127,7 +162,7 @@ func (c *timeoutContext) Err() error {
 		return nil
 	case struck:
 		return context.DeadlineExceeded
-	case endedWithTask:
+	case endedBefore:
 		return c.Context.Err()
 	default:
 		return context.Canceled

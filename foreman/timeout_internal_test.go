@@ -94,6 +94,23 @@ func TestTimeoutContextEndsWithTheCall(t *testing.T) {
 	})
 }
 
+// A context that nobody has listened to while the call went on tells those who come later that it has ended.
+func TestTimeoutContextAskedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late context.Context
+		withTimeout(t, context.Background(), nil, func(ctx context.Context) error {
+			late = ctx
+			return nil
+		})
+		<-late.Done()
+		ran := make(chan struct{})
+		if stop := late.(*timeoutContext).AfterFunc(func() { close(ran) }); stop() {
+			t.Error("it was stopped")
+		}
+		<-ran
+	})
+}
+
 // The run's end reaches calls that are under way, and shows its cause.
 func TestTimeoutContextEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -179,4 +196,75 @@ func BenchmarkAttemptTimeout(b *testing.B) {
 		crew.Start()
 		<-crew.Done()
 	})
+}
+
+// A task's timeout ends the attempt that is under way, and everything derived from it, as the run's end and the end of the
+// task's own context do.
+func TestTaskTimeoutContext(t *testing.T) {
+	cause := errors.New("cause")
+	for name, opts := range map[string][]Option{
+		"alone":                     {WithTaskTimeout(time.Second)},
+		"around an attempt timeout": {WithTaskTimeout(time.Second), WithAttemptTimeout(time.Hour)},
+	} {
+		for _, end := range []string{"timeout", "run", "own context"} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					own, cancelOwn := context.WithCancelCause(ctx)
+					defer cancelOwn(nil)
+					switch end {
+					case "run":
+						time.AfterFunc(time.Millisecond, func() { cancel(cause) })
+					case "own context":
+						time.AfterFunc(time.Millisecond, func() { cancelOwn(cause) })
+					}
+					var kept context.Context
+					p, err := NewPlan(func(ctx context.Context, n int) (int, error) {
+						var release context.CancelFunc
+						kept, release = context.WithTimeout(ctx, time.Hour)
+						defer release()
+						if d, ok := ctx.Deadline(); !ok || time.Until(d) != time.Second {
+							t.Errorf("Deadline in %v, %v", time.Until(d), ok)
+						}
+						<-kept.Done()
+						return n, kept.Err()
+					}, 1, 1, 1, opts...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					inbox, outbox := p.NewInbox(true), p.NewOutbox()
+					crew := p.NewCrew(ctx, CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
+					inbox.Open(crew)
+					crew.Start()
+					var of context.Context
+					done := make(chan *Task[int, int], 1)
+					reply := func(t *Task[int, int]) { c := *t; done <- &c }
+					if end == "own context" {
+						of = own
+					}
+					start := time.Now()
+					if _, err := inbox.Add(ctx, Task[int, int]{}, 0, of, reply); err != nil {
+						t.Fatal(err)
+					}
+					task, took := <-done, time.Millisecond
+					var timeout *TimeoutError
+					switch {
+					case end == "timeout":
+						took = time.Second
+						if !errors.As(task.Err, &timeout) || timeout.Scope != "task" || task.Outcome != Failed || kept.Err() != context.DeadlineExceeded {
+							t.Errorf("%v: %v; the context: %v", task.Outcome, task.Err, kept.Err())
+						}
+					case task.Outcome != Unfinished || !errors.Is(task.Err, cause) || kept.Err() != context.Canceled || context.Cause(kept) != cause:
+						t.Errorf("%v: %v; the context: %v because of %v", task.Outcome, task.Err, kept.Err(), context.Cause(kept))
+					}
+					if d := time.Since(start); d != took {
+						t.Errorf("it ended after %v, not after %v", d, took)
+					}
+					inbox.Close(nil)
+					<-crew.Done()
+				})
+			})
+		}
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-go/penstock/ratelimiter"
 )
 
-// A worker takes jobs and sees each through its attempts, one after the other. All fields but timeout, tally and held are
-// its own goroutine's.
+// A worker takes jobs and sees each through its attempts, one after the other. All fields but the alarms, tally and held
+// are its own goroutine's.
 type worker[D, R any] struct {
 	crew *Crew[D, R]
 	plan *Plan[D, R]
@@ -26,10 +26,9 @@ type worker[D, R any] struct {
 	// What is under way, so that rescue knows what a panic or a Goexit has interrupted.
 	stage    stage
 	rescuing bool
-	ctx      context.Context    // of the task
-	endTime  context.CancelFunc // of the task timeout, if there is one
-	timer    *time.Timer        // of attempt timeouts, made when it is first needed
-	ticket   breaker.Ticket     // of the breaker, while entered
+	ctx      context.Context // of the task
+	limited  *timeoutContext // of the task, if it has a timeout
+	ticket   breaker.Ticket  // of the breaker, while entered
 	entered  bool
 	call     call // the attempt
 	spent    int  // retries used up
@@ -44,7 +43,7 @@ type worker[D, R any] struct {
 		out  [1]*Task[D, R]
 	}
 
-	timeout atomic.Pointer[timeoutContext] // of the attempt, for its timer and the crew
+	taskAlarm, attemptAlarm alarm
 
 	tally tally
 	held  held
