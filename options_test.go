@@ -128,6 +128,19 @@ func TestBadOptions(t *testing.T) {
 	})
 }
 
+func TestSubmitOptionsAreChecked(t *testing.T) {
+	run := newInts(t, double, 1).Start(t.Context())
+	var fault *penstock.OptionError
+	if id, err := run.Submit(t.Context(), 1, penstock.WithID("x"), nil); !errors.As(err, &fault) || fault.Option != "Submit" || id != "" {
+		t.Errorf("%q, %v", id, err)
+	}
+	mustSubmit(t, run, 2)
+	run.CloseInput()
+	if tasks, err := drainRun(t, run); err != penstock.ErrNoMoreResults || len(tasks) != 1 || tasks[0].Data != 2 {
+		t.Errorf("%v, %v", tasks, err)
+	}
+}
+
 func perSecond(t testing.TB, n int) *ratelimiter.TokenBucket {
 	t.Helper()
 	b, err := ratelimiter.NewTokenBucket(ratelimiter.PerSecond(n))

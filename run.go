@@ -68,13 +68,12 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 		return task, err
 	}
 	var s submission
-	for _, o := range opts {
-		if o == nil {
-			return task, &OptionError{Option: "Submit", Problem: "an option is nil: leave it out"}
+	if len(opts) > 0 {
+		if s, err = submissionOf(opts); err != nil {
+			return task, err
 		}
-		o(&s)
 	}
-	priority, err := r.priority(data, &s)
+	priority, err := r.priority(data, s)
 	if err != nil {
 		r.crew.Fail(err)
 		return task, err
@@ -84,7 +83,18 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 	return task, err
 }
 
-func (r *Run[D, R]) priority(data D, s *submission) (int, error) {
+// submissionOf applies the options. It is apart because what they are given a pointer to must be allocated.
+func submissionOf(opts []SubmitOption) (s submission, err error) {
+	for _, o := range opts {
+		if o == nil {
+			return s, &OptionError{Option: "Submit", Problem: "an option is nil: leave it out"}
+		}
+		o(&s)
+	}
+	return s, nil
+}
+
+func (r *Run[D, R]) priority(data D, s submission) (int, error) {
 	if s.priority != nil {
 		return *s.priority, nil
 	}

@@ -118,12 +118,7 @@ func (q *Queue[T]) push(ctx context.Context, item *T, priority int, feed bool) (
 }
 
 func (q *Queue[T]) await(ctx context.Context, w *waiter[push[T]]) (int, error) {
-	var ctxErr error
-	select {
-	case <-w.wake:
-	case <-ctx.Done():
-		ctxErr = ctx.Err()
-	}
+	ctxErr := w.await(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ctxErr != nil {

@@ -111,11 +111,7 @@ func (r *Results[T]) Next(ctx context.Context) (item T, ok bool, err error) {
 	}
 	w := r.readers.add()
 	r.mu.Unlock()
-	select {
-	case <-w.wake:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	err = w.await(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil && !r.readers.remove(w) {

@@ -1,5 +1,7 @@
 package buffering
 
+import "context"
+
 // A waitlist is a first-come, first-served list of waiters. It is guarded by the lock of the structure that it belongs
 // to, and keeps the notes of waiters that were served, so that waiting allocates only while the list grows.
 type waitlist[V any] struct {
@@ -13,6 +15,21 @@ type waiter[V any] struct {
 	wake       chan struct{} // holds one token when the waiter was served
 	linked     bool
 	prev, next *waiter[V]
+}
+
+// await waits until the waiter is served, or until ctx ends, and then returns its error.
+func (w *waiter[V]) await(ctx context.Context) error {
+	done := ctx.Done()
+	if done == nil { // a select is dearer
+		<-w.wake
+		return nil
+	}
+	select {
+	case <-w.wake:
+		return nil
+	case <-done:
+		return ctx.Err()
+	}
 }
 
 func (l *waitlist[V]) first() *waiter[V] { return l.head }

@@ -70,6 +70,7 @@ type Crew[D, R any] struct {
 	outlet Outlet[D, R] // nil: tasks are worked on where they lie, and not delivered
 	ready  bool         // the input is there from the start
 	watch  bool         // somebody may ask for Running
+	madeAt time.Time
 
 	mu sync.Mutex
 	// Guarded by mu. parties counts who may still deliver something: each worker, the open input, what Go started, and
@@ -110,7 +111,7 @@ type CrewConfig[D, R any] struct {
 func (p *Plan[D, R]) NewCrew(ctx context.Context, c CrewConfig[D, R]) *Crew[D, R] {
 	crew := &Crew[D, R]{
 		plan: p, parent: ctx, intake: c.Intake, outlet: c.Outlet, ready: c.Ready, watch: c.Watch, onEnd: c.OnEnd,
-		parties: 2, inputOpen: true, done: make(chan struct{}),
+		madeAt: time.Now(), parties: 2, inputOpen: true, done: make(chan struct{}),
 	}
 	crew.ctx, crew.cancel = context.WithCancelCause(context.WithValue(ctx, attemptKey{}, 1))
 	p.log.runStarted(crew.ctx, p.workers)

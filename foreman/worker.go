@@ -117,7 +117,7 @@ func (w *worker[D, R]) shift() (over bool) {
 // work sees one task to its end.
 func (w *worker[D, R]) work(job *Job[D, R]) {
 	if w.crew.watch {
-		w.held.set(job.Task.Index, job.Task.id)
+		w.held.set(job.Task.Index, job.Task.id, time.Since(w.crew.madeAt))
 	}
 	if w.plan.bare && job.Reply == nil {
 		w.once(job.Task)
@@ -321,19 +321,19 @@ type held struct {
 	mu    sync.Mutex
 	index int
 	id    string
-	since time.Time // zero: none
+	since time.Duration // after the crew was made: half of what time.Now would cost
+	holds bool
 }
 
-func (h *held) set(index int, id string) {
-	now := time.Now()
+func (h *held) set(index int, id string, now time.Duration) {
 	h.mu.Lock()
-	h.index, h.id, h.since = index, id, now
+	h.index, h.id, h.since, h.holds = index, id, now, true
 	h.mu.Unlock()
 }
 
 func (h *held) clear() {
 	h.mu.Lock()
-	h.id, h.since = "", time.Time{}
+	h.id, h.holds = "", false
 	h.mu.Unlock()
 }
 
@@ -341,10 +341,10 @@ func (w *worker[D, R]) holds() (RunningTask, bool) {
 	h := &w.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.since.IsZero() {
+	if !h.holds {
 		return RunningTask{}, false
 	}
-	return RunningTask{Index: h.index, ID: taskID(h.id, h.index), For: time.Since(h.since)}, true
+	return RunningTask{Index: h.index, ID: taskID(h.id, h.index), For: time.Since(w.crew.madeAt) - h.since}, true
 }
 
 func infoOf[D, R any](t *Task[D, R]) TaskInfo {
