@@ -3,6 +3,7 @@ package penstock
 import (
 	"math"
 	"testing"
+	"unsafe"
 )
 
 // TestPortionsOfAHugeSlice claims at the far end of a slice whose indices do not fit into a portion.
@@ -19,5 +20,12 @@ func TestPortionsOfAHugeSlice(t *testing.T) {
 	}
 	if s := d.claimNew(1, largestPortion); s.len() != 0 {
 		t.Fatalf("claimed %+v beyond the end", s)
+	}
+}
+
+// TestPortionsAreApart keeps the size of a portion at what the caches want.
+func TestPortionsAreApart(t *testing.T) {
+	if size := unsafe.Sizeof(portion{}); size%128 != 0 {
+		t.Errorf("a portion takes %d bytes, which is no multiple of 128", size)
 	}
 }

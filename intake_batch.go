@@ -53,14 +53,15 @@ type portion struct {
 	left atomic.Uint64 // a span, packed
 
 	// The owner's.
-	size     int // when it was filled, with what was begun at once
-	filledAt time.Duration
+	timedAt time.Duration // when the clock was last read
+	since   int           // items claimed since then
+	unasked int           // claims until it is read again
 
 	// Guarded by the division's lock.
 	listed     bool
 	prev, next *portion
 
-	_ [128]byte // no two owners write to the same cache line, nor to neighbours that are fetched together
+	_ [128 - 56]byte // no two owners write to the same cache line, nor to neighbours that are fetched together
 }
 
 // A span is the items from first to before end.
@@ -111,7 +112,7 @@ func (p *portion) begin(n int) span {
 
 // claim claims items for a worker whose portion is used up. Up to n of them count as begun; the rest is its next portion.
 func (d *division[D, R]) claim(p *portion, n int) span {
-	size := p.nextSize(time.Since(d.madeAt)) // half of what time.Now would cost
+	size := d.nextSize(p)
 	d.mu.Lock()
 	before := d.claimed
 	d.unlist(p)
@@ -119,7 +120,7 @@ func (d *division[D, R]) claim(p *portion, n int) span {
 	if s.len() == 0 && !d.over {
 		s = d.claimNew(n, size)
 	}
-	p.size = s.len()
+	p.since += s.len()
 	begun, rest := s.split(n)
 	if rest.len() > 0 {
 		p.left.Store(rest.packed())
@@ -133,14 +134,21 @@ func (d *division[D, R]) claim(p *portion, n int) span {
 	return begun
 }
 
-// nextSize is how many items the owner should claim: one at first, and more as long as they take next to no time.
-func (p *portion) nextSize(now time.Duration) int {
-	wasQuick := now-p.filledAt < time.Duration(p.size)*quick
-	p.filledAt = now
-	if !wasQuick {
+// nextSize is how many items the owner of a portion should claim: one at first, and more as long as they take next to no time.
+// An owner that is slow is asked only now and then, since the clock has its price too.
+func (d *division[D, R]) nextSize(p *portion) int {
+	if p.unasked > 0 {
+		p.unasked--
 		return 1
 	}
-	return min(2*p.size, largestPortion)
+	now := time.Since(d.madeAt) // half of what time.Now would cost
+	since, took := p.since, now-p.timedAt
+	p.timedAt, p.since = now, 0
+	if took < time.Duration(since)*quick {
+		return min(2*since, largestPortion)
+	}
+	p.unasked = 3
+	return 1
 }
 
 // takeOver returns items that were claimed and are not begun, if there are any. A quick worker leaves them to their owner,
