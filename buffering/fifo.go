@@ -51,9 +51,13 @@ func (q *FIFO[T]) grow() {
 	q.ring, q.head = ring, 0
 }
 
-// shrink gives a large ring back once it is empty, so that a backlog that is over does not hold its memory.
+// keptRoom is how many items there may be room for in memory when they are gone: a backlog that is over does not hold its
+// memory, but what thousands of workers need all the time is not made anew all the time either.
+const keptRoom = 4096
+
+// shrink gives a large ring back once it is empty.
 func (q *FIFO[T]) shrink() {
-	if len(q.ring) > 1024 {
+	if len(q.ring) > keptRoom {
 		q.ring, q.head = nil, 0
 	}
 }

@@ -65,7 +65,7 @@ func (h *Heap[T]) Drop() {
 	h.entries = h.entries[:last]
 	if last > 0 {
 		h.sink(e)
-	} else if cap(h.entries) > 1024 {
+	} else if cap(h.entries) > keptRoom {
 		h.entries = nil // a backlog that is over does not hold its memory
 	}
 }

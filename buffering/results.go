@@ -132,8 +132,8 @@ func (r *Results[T]) Next(ctx context.Context) (item T, ok bool, err error) {
 // which holds little, leaves the writers twice as much room before they have to wait for it, and in the worst case
 // neither more nor less is stored and held than if each had half of it to itself.
 func (r *Results[T]) TakeAll(spare []T) []T {
-	if cap(spare) > 1024 {
-		spare = nil // a backlog that is over does not hold its memory
+	if cap(spare) > keptRoom {
+		spare = nil
 	}
 	r.mu.Lock()
 	r.lent, r.limit = 0, max(r.capacity, 2*r.capacity) // which may run over
@@ -226,8 +226,8 @@ func (r *Results[T]) pop() T {
 // next goes on to the younger items when items are all handed out.
 func (r *Results[T]) next() {
 	r.items, r.more, r.head = r.more, r.items[:0], 0
-	if cap(r.more) > 1024 {
-		r.more = nil // a backlog that is over does not hold its memory
+	if cap(r.more) > keptRoom {
+		r.more = nil
 	}
 }
 
