@@ -171,7 +171,7 @@ func (d *division[D, R]) takeOver(quick bool) span {
 // a fair share, so that none is left without anything when the end comes near.
 func (d *division[D, R]) claimNew(n, size int) span {
 	left := len(d.items) - d.claimed
-	if len(d.items) > math.MaxUint32 {
+	if uint64(len(d.items)) > math.MaxUint32 {
 		size = 1 // a portion could not be packed
 	}
 	size = min(max(n, size), max(1, left/len(d.portions)), left)
