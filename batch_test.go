@@ -201,3 +201,26 @@ func TestBatchPortionsRace(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchOneByOne has pairs of items that must be under way at the same time, after many that take no time.
+func TestBatchOneByOne(t *testing.T) {
+	const quick, items = 3000, 3200
+	for range 5 {
+		meet := make([]chan struct{}, items)
+		for i := range meet {
+			meet[i] = make(chan struct{})
+		}
+		e := newInts(t, func(_ context.Context, i int) (int, error) {
+			if i >= quick {
+				select {
+				case meet[i&^1] <- struct{}{}:
+				case <-meet[i&^1]:
+				}
+			}
+			return i, nil
+		}, 2, penstock.WithBatch(1))
+		if _, err := e.ProcessAll(background, numbers(items)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -44,7 +44,8 @@ func New[TData, TResult any](handler func(ctx context.Context, data TData) (TRes
 //
 // It needs no queues: workers claim items by index and write the outcome where it belongs. Items are begun in input order,
 // except where they take less than two microseconds: there a worker claims up to 32 at a time, and when it is held up the
-// others take over what it has not begun.
+// others take over what it has not begun. A handler that waits for what another one does with a later item needs WithBatch(1),
+// which forbids that: then the items under way are always neighbours.
 func (e *Engine[D, R]) ProcessAll(ctx context.Context, items []D) ([]Task[D, R], error) {
 	tasks := make([]Task[D, R], len(items))
 	crew := e.divide(ctx, items, tasks)

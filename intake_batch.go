@@ -13,7 +13,7 @@ import (
 // divide starts a run over a slice that has a place for the outcome of each item.
 func (e *Engine[D, R]) divide(ctx context.Context, items []D, tasks []Task[D, R]) *foreman.Crew[D, R] {
 	workers := min(len(items), e.plan.Workers())
-	d := &division[D, R]{items: items, tasks: tasks, portions: make([]portion, workers), madeAt: time.Now()}
+	d := &division[D, R]{items: items, tasks: tasks, portions: make([]portion, workers), oneByOne: e.plan.OneByOne(), madeAt: time.Now()}
 	crew := e.newCrew(ctx, foreman.CrewConfig[D, R]{Intake: d, Ready: true})
 	d.exhausted = crew.InputDone
 	if len(items) == 0 {
@@ -37,6 +37,7 @@ type division[D, R any] struct {
 	tasks     []Task[D, R]
 	exhausted func()
 	portions  []portion // one for each worker
+	oneByOne  bool      // no portions, please
 	madeAt    time.Time
 
 	mu sync.Mutex
@@ -58,10 +59,11 @@ type portion struct {
 	unasked int           // claims until it is read again
 
 	// Guarded by the division's lock.
+	filledAt   time.Duration // or somewhat earlier
 	listed     bool
 	prev, next *portion
 
-	_ [128 - 56]byte // no two owners write to the same cache line, nor to neighbours that are fetched together
+	_ [128 - 64]byte // no two owners write to the same cache line, nor to neighbours that are fetched together
 }
 
 // A span is the items from first to before end.
@@ -116,7 +118,7 @@ func (d *division[D, R]) claim(p *portion, n int) span {
 	d.mu.Lock()
 	before := d.claimed
 	d.unlist(p)
-	s := d.takeOver(size > 1)
+	s := d.takeOver(p, size > 1)
 	if s.len() == 0 && !d.over {
 		s = d.claimNew(n, size)
 	}
@@ -124,6 +126,7 @@ func (d *division[D, R]) claim(p *portion, n int) span {
 	begun, rest := s.split(n)
 	if rest.len() > 0 {
 		p.left.Store(rest.packed())
+		p.filledAt = p.timedAt
 		d.list(p)
 	}
 	exhausted := before < d.claimed && d.claimed == len(d.items)
@@ -137,6 +140,9 @@ func (d *division[D, R]) claim(p *portion, n int) span {
 // nextSize is how many items the owner of a portion should claim: one at first, and more as long as they take next to no time.
 // An owner that is slow is asked only now and then, since the clock has its price too.
 func (d *division[D, R]) nextSize(p *portion) int {
+	if d.oneByOne {
+		return 1
+	}
 	if p.unasked > 0 {
 		p.unasked--
 		return 1
@@ -151,14 +157,14 @@ func (d *division[D, R]) nextSize(p *portion) int {
 	return 1
 }
 
-// takeOver returns items that were claimed and are not begun, if there are any. A quick worker leaves them to their owner,
-// who is likely to be as quick, as long as there are others.
-func (d *division[D, R]) takeOver(quick bool) span {
-	if quick && d.claimed < len(d.items) {
-		return span{}
-	}
+// takeOver returns items that were claimed and are not begun, if there are any. As long as there are others a quick worker
+// leaves them to their owner, who is likely to be as quick, unless he shows that he is not.
+func (d *division[D, R]) takeOver(by *portion, isQuick bool) span {
 	for d.first != nil {
 		p := d.first
+		if isQuick && d.claimed < len(d.items) && by.timedAt-p.filledAt < 2*largestPortion*quick {
+			break
+		}
 		d.unlist(p)
 		if s := unpacked(p.left.Swap(0)); s.len() > 0 {
 			return s
@@ -215,7 +221,7 @@ func (d *division[D, R]) Abandon(_ error, unfinished func(*foreman.Job[D, R])) {
 	d.mu.Lock()
 	d.over = true
 	var left []span
-	for s := d.takeOver(false); s.len() > 0; s = d.takeOver(false) {
+	for s := d.takeOver(nil, false); s.len() > 0; s = d.takeOver(nil, false) {
 		left = append(left, s)
 	}
 	left = append(left, span{d.claimed, len(d.items)})

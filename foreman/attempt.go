@@ -74,6 +74,9 @@ func (w *worker[D, R]) beginTask(job *Job[D, R]) {
 	if w.plan.limiter != nil {
 		w.request(job.Task)
 	}
+	if w.limited != nil {
+		w.limited.mark = w.mark(1) // nobody has the context yet
+	}
 }
 
 func (w *worker[D, R]) endTask() {

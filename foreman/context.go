@@ -6,15 +6,60 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/breaker"
+	"github.com/penstock-go/penstock/ratelimiter"
 )
 
-type attemptKey struct{}
+type (
+	attemptKey struct{}
+	requestKey struct{}
+)
 
 // AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. For other
 // contexts of a run it is 1, and for one that does not come from a run 0.
 func AttemptNumber(ctx context.Context) int {
 	n, _ := ctx.Value(attemptKey{}).(int)
 	return n
+}
+
+// AttemptRequest tells a handler, by the context it was called with, what the plan's limiter was asked for its attempt, for
+// [ratelimiter.Adjuster] when the true cost is known. It is known where WithCost is set; elsewhere the request is zero and ok
+// is false.
+func AttemptRequest(ctx context.Context) (req ratelimiter.Request, ok bool) {
+	r, ok := ctx.Value(requestKey{}).(*ratelimiter.Request)
+	if !ok {
+		return ratelimiter.Request{}, false
+	}
+	return *r, true
+}
+
+// A mark is what the context of an attempt says about it.
+type mark struct {
+	number  int                 // 0: nothing
+	request ratelimiter.Request // if the plan has costs; its Attempt is 0 otherwise
+}
+
+func (m *mark) value(key any) (v any, ok bool) {
+	switch {
+	case m.number == 0:
+	case key == attemptKey{}:
+		return m.number, true
+	case key == requestKey{} && m.request.Attempt > 0:
+		return &m.request, true
+	}
+	return nil, false
+}
+
+// An attemptContext is the context of an attempt that has no timeout.
+type attemptContext struct {
+	context.Context
+	mark mark
+}
+
+func (c *attemptContext) Value(key any) any {
+	if v, ok := c.mark.value(key); ok {
+		return v
+	}
+	return c.Context.Value(key)
 }
 
 // A call is the context of one handler call. Without a timeout a task's first call uses the task's context as it is.
@@ -26,15 +71,26 @@ type call struct {
 	err     error // what it came to, while hooks and the limiter are told
 }
 
-// beginCall makes the context of an attempt. marked says that the task's context says already that it is the first.
-func (w *worker[D, R]) beginCall(number int, marked bool) context.Context {
-	ctx := w.ctx
-	if number > 1 || !marked {
-		ctx = context.WithValue(ctx, attemptKey{}, number)
+// mark is what the context of an attempt says.
+func (w *worker[D, R]) mark(number int) mark {
+	m := mark{number: number}
+	if w.plan.cost != nil && w.plan.limiter != nil {
+		m.request = w.req
+		m.request.Attempt = number
 	}
-	if d := w.plan.attemptTimeout; d > 0 {
-		w.call.timeout = w.limitAttempt(ctx, d)
+	return m
+}
+
+// beginCall makes the context of an attempt. first says that the task's context is as good as that of its first attempt.
+func (w *worker[D, R]) beginCall(number int, first bool) context.Context {
+	ctx := w.ctx
+	switch d := w.plan.attemptTimeout; {
+	case d > 0:
+		w.call.timeout = w.limitAttempt(d, w.mark(number))
 		ctx = w.call.timeout
+	case number == 1 && (w.limited != nil || first && w.plan.cost == nil):
+	default:
+		ctx = &attemptContext{ctx, w.mark(number)}
 	}
 	w.call.ctx = ctx
 	return ctx

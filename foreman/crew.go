@@ -85,6 +85,7 @@ type Crew[D, R any] struct {
 	complete   bool    // the input came to its own end
 
 	failed    atomic.Int64 // failed tasks, towards the failure limit
+	failing   atomic.Bool  // which is reached, and the run about to end
 	abandoned atomic.Int64 // tasks that ended without ever being taken
 	cutOff    atomic.Bool  // some task was left unfinished
 	done      chan struct{}

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // ended is a context that has ended, as a worker may see it a moment before those who watch it are told.
@@ -117,5 +119,40 @@ func TestLogOfABrokenHookExits(t *testing.T) {
 	_ = fm.Finalize(context.Background())
 	if n := fm.Counters(); n.Ended() != 3 {
 		t.Errorf("want 3 tasks with an outcome, have %+v", n)
+	}
+}
+
+// TestNilPanic has a handler panic with nil where the process is set up to allow that: recover then says nothing, as it does
+// during a Goexit, but the goroutine goes on.
+func TestNilPanic(t *testing.T) {
+	t.Setenv("GODEBUG", "panicnil=1")
+	var now, most atomic.Int32
+	fm, err := New(func(_ context.Context, n int) (int, error) {
+		defer now.Add(-1)
+		if c := now.Add(1); c > most.Load() {
+			most.Store(c)
+		}
+		if n == 0 {
+			panic(nil)
+		}
+		time.Sleep(time.Millisecond)
+		return n, nil
+	}, 1, WithInputCapacity(20), WithResultCapacity(20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fm.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		if err := fm.Add(t.Context(), Task[int, int]{Data: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fm.Finalize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := fm.Counters(); n.Failed != 1 || n.Succeeded != 19 || most.Load() != 1 {
+		t.Errorf("%+v, and %d at once", n, most.Load())
 	}
 }

@@ -108,7 +108,8 @@ func WithResultCapacity(n int) Option { return option(func(s *settings) { s.resu
 
 // WithBatch moves up to n items per hand-over, in and out, where as many are there: more throughput for small items,
 // while results of one batch come together when its last item has ended. No item ever waits for a batch to fill, and a
-// worker never takes more than its share of what is pending. n must be positive. The default is 1.
+// worker never takes more than its share of what is pending. n must be positive. The default is 1, except that a batch over a
+// slice may claim several tiny items at a time: see ProcessAll of package penstock. WithBatch(1) forbids that too.
 func WithBatch(n int) Option { return option(func(s *settings) { s.batch = &n }) }
 
 // WithShed gives up a task instead of waiting when the limiter would hold an attempt longer than maxWait; 0 sheds
@@ -156,6 +157,7 @@ type Plan[D, R any] struct {
 	inputCapacity  int
 	resultCapacity int
 	batch          int
+	oneByOne       bool
 
 	hooks hookSet
 	log   *logger
@@ -190,6 +192,7 @@ func NewPlan[D, R any](handler func(context.Context, D) (R, error), workers, inp
 		inputCapacity:  faults.count("WithInputCapacity", s.inputCapacity, inputs, "Unlimited means no bound"),
 		resultCapacity: faults.count("WithResultCapacity", s.resultCapacity, results, "Unlimited means no bound"),
 		batch:          faults.count("WithBatch", s.batch, 1, "1 means no batching"),
+		oneByOne:       s.batch != nil && *s.batch == 1,
 		key:            typed[D, string](&faults, "WithKey", s.key),
 		cost:           typed[D, int](&faults, "WithCost", s.cost),
 		priority:       typed[D, int](&faults, "WithPriority", s.priority),
@@ -246,6 +249,9 @@ func (p *Plan[D, R]) ResultCapacity() int { return p.resultCapacity }
 
 // Batch is how many items move per hand-over at most.
 func (p *Plan[D, R]) Batch() int { return p.batch }
+
+// OneByOne reports whether WithBatch(1) was given: every item is to be handed over by itself.
+func (p *Plan[D, R]) OneByOne() bool { return p.oneByOne }
 
 // tellsEnd reports whether the user's code is called at the end of a run.
 func (p *Plan[D, R]) tellsEnd() bool { return p.hooks.has[runEnded] || p.log.l != nil }

@@ -15,14 +15,14 @@ type timeoutContext struct {
 	context.Context // the one it is made from
 	deadline        time.Time
 	within          *timeoutContext // of the task that the attempt belongs to, if that has a timeout
-	inner           *alarm          // of the attempts of this task
 	unregister      func() bool     // from a context that knows nothing of us
+	mark            mark
 
-	state atomic.Int32 // alive, or the first reason for its end
-
-	mu    sync.Mutex
-	over  bool // guarded by mu, like the rest
+	mu sync.Mutex
+	// Guarded by mu.
+	state atomic.Int32 // alive, or the first reason for its end; read without the lock too
 	done  chan struct{}
+	inner *alarm               // of the attempts of this task, until its end
 	after map[*func()]struct{} // to be called at the end
 }
 
@@ -61,6 +61,7 @@ func (a *alarm) release(c *timeoutContext) {
 	a.ctx.Store(nil)
 	if c.unregister != nil {
 		c.unregister()
+		c.unregister = nil
 	}
 	c.end(released)
 }
@@ -77,8 +78,8 @@ func (w *worker[D, R]) limitTask(ctx context.Context, d time.Duration) *timeoutC
 }
 
 // limitAttempt starts the timeout of an attempt.
-func (w *worker[D, R]) limitAttempt(ctx context.Context, d time.Duration) *timeoutContext {
-	c := &timeoutContext{Context: ctx, deadline: time.Now().Add(d), within: w.limited}
+func (w *worker[D, R]) limitAttempt(d time.Duration, m mark) *timeoutContext {
+	c := &timeoutContext{Context: w.ctx, deadline: time.Now().Add(d), within: w.limited, mark: m}
 	if c.within == nil && w.ctx != w.crew.ctx {
 		c.unregister = context.AfterFunc(w.ctx, func() { c.end(endedBefore) })
 	}
@@ -112,24 +113,25 @@ func (c *Crew[D, R]) endTimeouts() {
 }
 
 func (c *timeoutContext) end(why int32) {
-	if !c.state.CompareAndSwap(alive, why) {
+	c.mu.Lock()
+	if c.state.Load() != alive {
+		c.mu.Unlock()
 		return
 	}
-	c.mu.Lock()
-	c.over = true
+	c.state.Store(why)
 	if c.done != nil {
 		close(c.done)
 	}
-	after := c.after
-	c.after = nil
+	after, inner := c.after, c.inner
+	c.after, c.inner = nil, nil // who keeps the context does not keep the run
 	c.mu.Unlock()
 	for f := range after {
 		go (*f)()
 	}
-	if c.inner == nil {
+	if inner == nil {
 		return
 	}
-	if attempt := c.inner.ctx.Load(); attempt != nil && attempt.within == c {
+	if attempt := inner.ctx.Load(); attempt != nil && attempt.within == c {
 		attempt.end(endedBefore)
 	}
 }
@@ -148,7 +150,7 @@ func (c *timeoutContext) Done() <-chan struct{} {
 	defer c.mu.Unlock()
 	if c.done == nil {
 		c.done = make(chan struct{})
-		if c.over {
+		if c.state.Load() != alive {
 			close(c.done)
 		}
 	}
@@ -157,9 +159,13 @@ func (c *timeoutContext) Done() <-chan struct{} {
 
 // Err implements [context.Context].
 func (c *timeoutContext) Err() error {
-	switch c.state.Load() {
-	case alive:
+	state := c.state.Load()
+	if state == alive {
 		return nil
+	}
+	c.mu.Lock() // until Done is closed
+	c.mu.Unlock()
+	switch state {
 	case struck:
 		return context.DeadlineExceeded
 	case endedBefore:
@@ -169,12 +175,24 @@ func (c *timeoutContext) Err() error {
 	}
 }
 
+// Value implements [context.Context]. An end of our own is not that of the context it is made from, whose cause
+// [context.Cause] would find and take for ours when that ends later.
+func (c *timeoutContext) Value(key any) any {
+	if v, ok := c.mark.value(key); ok {
+		return v
+	}
+	if state := c.state.Load(); state == struck || state == released {
+		return context.WithoutCancel(c.Context).Value(key)
+	}
+	return c.Context.Value(key)
+}
+
 // AfterFunc is how package context registers contexts derived from this one without a goroutine for each. f runs on a
 // goroutine of its own.
 func (c *timeoutContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.state.Load() != alive {
 		go f()
 		return func() bool { return false }
 	}

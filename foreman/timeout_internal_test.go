@@ -3,6 +3,7 @@ package foreman
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +169,45 @@ func TestTimeoutsOfSuccessiveAttempts(t *testing.T) {
 	})
 }
 
+// An attempt that returns at the instant of its timeout leaves the timeout's strike behind, which the next one must survive.
+func TestTimeoutAtTheInstantOfTheReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		fm, err := New(func(ctx context.Context, d time.Duration) (time.Duration, error) {
+			begun := time.Now()
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+			return time.Since(begun), nil
+		}, 1, WithAttemptTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fm.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 300
+		for range rounds {
+			_ = fm.Add(t.Context(), Task[time.Duration, time.Duration]{Data: time.Second})
+			_ = fm.Add(t.Context(), Task[time.Duration, time.Duration]{Data: time.Second - 1})
+		}
+		go fm.Finalize(t.Context())
+		for {
+			task, err := fm.Next(t.Context())
+			if err != nil {
+				break
+			}
+			if task.Result != task.Data {
+				t.Fatalf("call %d of %v took %v", task.Index, task.Data, task.Result)
+			}
+		}
+		if took := time.Since(start); took != rounds*(2*time.Second-1) {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 func BenchmarkAttemptTimeout(b *testing.B) {
 	b.Run("WithTimeout", func(b *testing.B) {
 		b.ReportAllocs()
@@ -266,5 +306,87 @@ func TestTaskTimeoutContext(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A context's Err says that it has ended only when Done says so too, also to those who ask all the time.
+func TestTimeoutContextErrAndDone(t *testing.T) {
+	for range 2000 {
+		c := &timeoutContext{Context: context.Background()}
+		_ = c.Done()
+		go c.end(struck)
+		for c.Err() == nil {
+		}
+		select {
+		case <-c.Done():
+		default:
+			t.Fatal("Err says that it has ended, and Done is open")
+		}
+	}
+}
+
+// The cause of a context that has ended stays what it was when the run ends later, for whatever reason.
+func TestTimeoutContextKeepsItsCause(t *testing.T) {
+	for name, opts := range map[string][]Option{"attempt": nil, "task": {WithTaskTimeout(time.Millisecond)}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := context.WithCancelCause(context.Background())
+				var kept context.Context
+				withTimeout(t, parent, opts, func(ctx context.Context) error {
+					kept = ctx
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				cancel(errors.New("another cause"))
+				child, release := context.WithCancel(kept)
+				defer release()
+				if kept.Err() != context.DeadlineExceeded || context.Cause(kept) != context.DeadlineExceeded || context.Cause(child) != context.DeadlineExceeded {
+					t.Errorf("Err = %v, Cause = %v, that of a child %v", kept.Err(), context.Cause(kept), context.Cause(child))
+				}
+			})
+		})
+	}
+}
+
+// Who keeps a context after its call keeps nothing of the run's.
+func TestTimeoutContextKeepsNothing(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"attempt": {WithAttemptTimeout(time.Hour)},
+		"task":    {WithTaskTimeout(time.Hour)},
+		"both":    {WithAttemptTimeout(time.Hour), WithTaskTimeout(2 * time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var kept context.Context
+			gone := make(chan struct{})
+			func() {
+				type cargo [1 << 16]byte
+				fm, err := New(func(ctx context.Context, c *cargo) (*cargo, error) {
+					kept = ctx
+					return c, nil
+				}, 1, opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := fm.Start(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				c := new(cargo)
+				runtime.AddCleanup(c, func(gone chan struct{}) { close(gone) }, gone)
+				if err := fm.Add(context.Background(), Task[*cargo, *cargo]{Data: c}); err != nil {
+					t.Fatal(err)
+				}
+				_ = fm.Finalize(context.Background()) // the result stays unread
+			}()
+			for range 100 {
+				runtime.GC()
+				select {
+				case <-gone:
+					runtime.KeepAlive(kept)
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+			t.Error("the item is still reachable")
+		})
 	}
 }

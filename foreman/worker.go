@@ -89,9 +89,17 @@ func (w *worker[D, R]) accept(job *Job[D, R]) {
 	w.n = 1
 }
 
-// run is the goroutine of a worker. Each shift ends with the work, or with a panic that was dealt with.
+// run is the goroutine of a worker. Each shift ends with the work, or with a panic that was dealt with. A Goexit cannot be
+// stopped, so after that the worker goes on in a new goroutine.
 func (w *worker[D, R]) run() {
-	for !w.shift() {
+	over := false
+	defer func() {
+		if !over {
+			go w.run()
+		}
+	}()
+	for !over {
+		over = w.shift()
 	}
 	w.crew.leave()
 }
@@ -105,6 +113,9 @@ func (w *worker[D, R]) shift() (over bool) {
 		}
 		w.handOver()
 		w.n, w.at = 0, 0
+		if w.crew.failing.Load() {
+			<-w.crew.ctx.Done()
+		}
 		if w.crew.ctx.Err() != nil {
 			return true // what is left in the intake is abandoned, and making room there would only invite more
 		}
@@ -195,10 +206,11 @@ func (w *worker[D, R]) setOut(t *Task[D, R]) {
 }
 
 // limitReached publishes the task that reached the failure limit, and what ended before it, and then ends the run. It
-// must not wait for a reader, so the bound goes first: the run is over anyway.
+// must not wait for a reader, so the bound goes first, and so that nobody makes use of that, no worker takes another job.
 func (w *worker[D, R]) limitReached() {
 	err := w.limit
 	w.limit = nil
+	w.crew.failing.Store(true)
 	if w.crew.outlet != nil {
 		w.crew.outlet.Lift()
 	}
@@ -220,7 +232,7 @@ func (w *worker[D, R]) handOver() {
 }
 
 // rescue is deferred by shift. When the user's code panicked or called Goexit it ends the task that was under way, and
-// the worker goes on: after a panic on this goroutine, after a Goexit, which cannot be stopped, on a new one.
+// the worker goes on.
 func (w *worker[D, R]) rescue() {
 	stage := w.stage
 	if stage == inOurs {
@@ -236,9 +248,6 @@ func (w *worker[D, R]) rescue() {
 	w.interrupted(&w.jobs[w.at], stage, err)
 	w.rescuing = false
 	w.at++
-	if v == nil {
-		go w.run()
-	}
 }
 
 // interrupted gives the task its outcome after the user's code did not return.
