@@ -64,7 +64,8 @@ func TestOnChangeMayUseTheBreaker(t *testing.T) {
 func TestSlowOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		b := must(breaker.New(breaker.WithThreshold(1, sec), breaker.WithProbes(1, 1), breaker.WithOnChange(func(_, to breaker.State) {
+		b := must(breaker.New(breaker.WithThreshold(1, sec), breaker.WithProbes(1, 1), breaker.WithOnChange(func(_,
+			to breaker.State) {
 			if to == breaker.HalfOpen {
 				<-release
 			}
@@ -103,7 +104,10 @@ func TestBrokenOnChange(t *testing.T) {
 	} {
 		log.Reset()
 		synctest.Test(t, func(t *testing.T) {
-			b := must(breaker.New(breaker.WithThreshold(1, sec), breaker.WithProbes(1, 1), breaker.WithOnChange(func(_, _ breaker.State) { broken() })))
+			b := must(breaker.New(breaker.WithThreshold(1, sec), breaker.WithProbes(1, 1), breaker.WithOnChange(func(_,
+				_ breaker.State) {
+				broken()
+			})))
 			p, _ := b.Enter()
 			b.Leave(p, breaker.Failed)
 			if err := b.Wait(t.Context()); err != nil {

@@ -19,10 +19,12 @@ func TestBadOptions(t *testing.T) {
 		{breaker.WithThreshold(-1, sec), "WithThreshold: failures is -1, must be from 1 to 1000000"},
 		{breaker.WithThreshold(1_000_001, sec), "WithThreshold: failures is 1000001, must be from 1 to 1000000"},
 		{breaker.WithThreshold(1, 0), "WithThreshold: window is 0s, must be more than 0 and at most 876000h0m0s"},
-		{breaker.WithThreshold(1, math.MaxInt64), "WithThreshold: window is 2562047h47m16.854775807s, must be more than 0 and at most 876000h0m0s"},
+		{breaker.WithThreshold(1, math.MaxInt64), "WithThreshold: window is 2562047h47m16.854775807s, must be more than 0 and " +
+			"at most 876000h0m0s"},
 		{breaker.WithCooldown(0), "WithCooldown is 0s, must be more than 0 and at most 876000h0m0s"},
 		{breaker.WithCooldown(-sec), "WithCooldown is -1s, must be more than 0 and at most 876000h0m0s"},
-		{breaker.WithCooldown(math.MaxInt64), "WithCooldown is 2562047h47m16.854775807s, must be more than 0 and at most 876000h0m0s"},
+		{breaker.WithCooldown(math.MaxInt64), "WithCooldown is 2562047h47m16.854775807s, must be more than 0 and at most " +
+			"876000h0m0s"},
 		{breaker.WithProbes(0, 1), "WithProbes: n is 0, must be from 1 to 1000000"},
 		{breaker.WithProbes(1, 0), "WithProbes: ratio is 0, must be more than 0 and at most 1"},
 		{breaker.WithProbes(1, 1.01), "WithProbes: ratio is 1.01, must be more than 0 and at most 1"},

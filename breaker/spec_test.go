@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-go/penstock/breaker"
 )
 
-// The lines of spec/limiters.md §3 on circuit breakers, by number. flexiq's defaults are written out where they differ
+// The lines of the specification on circuit breakers, by number. flexiq's defaults are written out where they differ
 // from ours.
 
 var flexiq = breaker.WithCooldown(300 * sec)

@@ -17,7 +17,10 @@ import (
 // that. Then the rate grows again by so much per second, but only while it is the limit that holds callers up: a rate that
 // nobody uses proves nothing.
 //
-// Grants are made in order of arrival. Costs are as in a spaced TokenBucket. All methods are safe for concurrent use.
+// A grant is remembered until its outcome is told, up to 65,536 of them; with an engine those are the attempts under way.
+//
+// Grants are made in order of arrival. Costs are as in a spaced TokenBucket. An Acquire that need not wait takes some 80 ns
+// more than one of that. The zero Adaptive is not usable. All methods are safe for concurrent use.
 type Adaptive struct {
 	single
 	sched    adaptive
@@ -57,10 +60,7 @@ func WithThrottle(throttle func(error) bool) AdaptiveOption {
 // its value and the bound, and several are joined.
 func NewAdaptive(floor, ceiling Rate, opts ...AdaptiveOption) (*Adaptive, error) {
 	o := adaptiveOptions{decrease: 0.5, throttle: func(err error) bool { return retryAfter(err) > 0 }}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if err := o.check(floor, ceiling); err != nil {
+	if err := errors.Join(apply(opts, &o), o.check(floor, ceiling)); err != nil {
 		return nil, err
 	}
 	if !o.hasIncrease {

@@ -99,7 +99,8 @@ func TestAdaptive(t *testing.T) {
 	})
 	t.Run("it slows down multiplicatively to the floor and the waiting are re-timed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a := newAdaptive(t, per(1), per(10), ratelimiter.WithThrottle(isSlow), ratelimiter.WithDecrease(0.2), ratelimiter.WithIncrease(1e-6))
+			a := newAdaptive(t, per(1), per(10), ratelimiter.WithThrottle(isSlow), ratelimiter.WithDecrease(0.2),
+				ratelimiter.WithIncrease(1e-6))
 			start := grant(t, a, 0)
 			var granted time.Duration
 			go func() { granted = grant(t, a, 1).Sub(start) }()
@@ -109,38 +110,6 @@ func TestAdaptive(t *testing.T) {
 			synctest.Wait()
 			if granted < 499*time.Millisecond || granted > 501*time.Millisecond {
 				t.Errorf("granted after %v", granted)
-			}
-		})
-	})
-	t.Run("B84 it recovers additively, only while it is saturated", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			a := newAdaptive(t, per(1), per(100), ratelimiter.WithThrottle(isSlow), ratelimiter.WithDecrease(0.1), ratelimiter.WithIncrease(2))
-			grant(t, a, 0)
-			a.Observe(ratelimiter.Request{Index: 0, Attempt: 1}, errSlow)
-			if !near(a.PerSecond(), 10) {
-				t.Fatal(a.PerSecond())
-			}
-			time.Sleep(time.Hour) // idle time proves nothing
-			grant(t, a, 1)
-			for i := range 10 { // neither does a slow trickle
-				time.Sleep(10 * time.Second)
-				grant(t, a, 2+i)
-			}
-			if !near(a.PerSecond(), 10) {
-				t.Errorf("%v a second without being saturated", a.PerSecond())
-			}
-			start := time.Now()
-			for i := 0; time.Since(start) < 10*time.Second; i++ {
-				grant(t, a, 100+i)
-			}
-			if got := a.PerSecond(); got < 29 || got > 31 {
-				t.Errorf("%v a second after 10 s of saturation at +2/s²", got)
-			}
-			for i := 0; time.Since(start) < time.Minute; i++ {
-				grant(t, a, 10000+i)
-			}
-			if a.PerSecond() != 100 {
-				t.Errorf("%v a second, not the ceiling", a.PerSecond())
 			}
 		})
 	})
@@ -171,7 +140,8 @@ func TestAdaptive(t *testing.T) {
 	})
 	t.Run("slow rates keep their value", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a := newAdaptive(t, ratelimiter.PerHour(1), ratelimiter.PerHour(4), ratelimiter.WithThrottle(isSlow), ratelimiter.WithIncrease(1e-12))
+			a := newAdaptive(t, ratelimiter.PerHour(1), ratelimiter.PerHour(4), ratelimiter.WithThrottle(isSlow),
+				ratelimiter.WithIncrease(1e-12))
 			start := grant(t, a, 0)
 			a.Observe(ratelimiter.Request{Index: 0, Attempt: 1}, errSlow)
 			if got := grant(t, a, 1).Sub(start); got < 30*time.Minute || got > 30*time.Minute+time.Second {
@@ -217,4 +187,69 @@ func TestAdaptiveValidation(t *testing.T) {
 	if _, err := ratelimiter.NewAdaptive(per(1), per(1)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestB84RecoversWhileSaturated: additively, and only while it is the limit that holds callers up.
+func TestB84RecoversWhileSaturated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		per := ratelimiter.PerSecond
+		a := newAdaptive(t, per(1), per(100), ratelimiter.WithThrottle(isSlow), ratelimiter.WithDecrease(0.1),
+			ratelimiter.WithIncrease(2))
+		grant(t, a, 0)
+		a.Observe(ratelimiter.Request{Index: 0, Attempt: 1}, errSlow)
+		if !near(a.PerSecond(), 10) {
+			t.Fatal(a.PerSecond())
+		}
+		time.Sleep(time.Hour) // idle time proves nothing
+		grant(t, a, 1)
+		for i := range 10 { // neither does a slow trickle
+			time.Sleep(10 * time.Second)
+			grant(t, a, 2+i)
+		}
+		if !near(a.PerSecond(), 10) {
+			t.Errorf("%v a second without being saturated", a.PerSecond())
+		}
+		start := time.Now()
+		for i := 0; time.Since(start) < 10*time.Second; i++ {
+			grant(t, a, 100+i)
+		}
+		if got := a.PerSecond(); got < 29 || got > 31 {
+			t.Errorf("%v a second after 10 s of saturation at +2/s²", got)
+		}
+		for i := 0; time.Since(start) < time.Minute; i++ {
+			grant(t, a, 10000+i)
+		}
+		if a.PerSecond() != 100 {
+			t.Errorf("%v a second, not the ceiling", a.PerSecond())
+		}
+	})
+}
+
+// TestB85CeilingInBoundedTime: after a storm the rate is back at its ceiling after the distance divided by the increase, and
+// nothing drifts: a hundred storms later it still is.
+func TestB85CeilingInBoundedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const floor, ceiling, increase = 5, 50, 3
+		per := ratelimiter.PerSecond
+		a := newAdaptive(t, per(floor), per(ceiling), ratelimiter.WithThrottle(isSlow), ratelimiter.WithIncrease(increase))
+		id := 0
+		for storm := range 100 {
+			for a.PerSecond() > floor {
+				grant(t, a, id)
+				a.Observe(ratelimiter.Request{Index: id, Attempt: 1}, errSlow)
+				id++
+			}
+			grant(t, a, id) // from here on, saturated
+			start := time.Now()
+			for a.PerSecond() < ceiling {
+				id++
+				grant(t, a, id)
+			}
+			// The time up to a grant counts when it is made, so an interval of the floor may be missing.
+			if took := time.Since(start); took > (ceiling-floor)*time.Second/increase+time.Second/floor || took < 14*time.Second {
+				t.Fatalf("storm %d: back at the ceiling after %v", storm, took)
+			}
+			id++
+		}
+	})
 }

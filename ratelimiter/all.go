@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,9 +21,10 @@ import (
 // long as that is there again when its turn comes.
 //
 // Any other limiter can only be asked by itself. Such limiters are acquired last
-// and in the order given, each caller by itself, so what the members have granted
-// is held meanwhile, and the order among callers is that in which they get there; if one returns an error, what the ones before it have
-// granted is given back as far as they are [Adjuster]s, which the limiters of
+// and in the order given, each caller by itself. So what the others have granted
+// is held meanwhile, and callers that those let go at one instant may come to the
+// foreign limiter in any order. If it returns an error, what the ones before it
+// have granted is given back as far as they are [Adjuster]s, which the limiters of
 // this package are.
 //
 // All methods are safe for concurrent use.
@@ -133,7 +135,7 @@ func (a *All) Observe(req Request, err error) {
 }
 
 // Adjust tells every limiter that is an [Adjuster], those of this package at one
-// instant.
+// instant. See [AsAdjuster].
 func (a *All) Adjust(req Request, actual int) {
 	a.adjust(req, actual)
 	for _, l := range a.foreign {
@@ -143,13 +145,11 @@ func (a *All) Adjust(req Request, actual int) {
 
 func (a *All) whole() bool { return a.foreign == nil }
 
-func (a *All) canTry() bool {
-	for _, l := range a.foreign {
-		if !canTry(l) {
-			return false
-		}
-	}
-	return true
+func (a *All) canTry() bool    { return every(a.foreign, canTry) }
+func (a *All) canAdjust() bool { return every(a.foreign, canAdjust) }
+
+func every(limiters []Limiter, can func(Limiter) bool) bool {
+	return !slices.ContainsFunc(limiters, func(l Limiter) bool { return !can(l) })
 }
 
 // String names the limiters.
@@ -208,7 +208,9 @@ func (c *counter) Adjust(req Request, actual int) {
 }
 
 func (c *counter) String() string { return describe(c.inner) }
-func (c *counter) canTry() bool   { return canTry(c.inner) }
+
+func (c *counter) canTry() bool    { return canTry(c.inner) }
+func (c *counter) canAdjust() bool { return canAdjust(c.inner) }
 
 func (c *counter) whole() bool {
 	_, ok := asMember(c.inner)

@@ -38,7 +38,8 @@ func TestB79NothingOfOneWithoutTheOther(t *testing.T) {
 func TestB80TwoRates(t *testing.T) {
 	virtual(t, func(s *stage) {
 		all := must(ratelimiter.NewAll(window(1, 7*time.Second), window(5, 60*time.Second)))
-		s.wantGrants(s.calls(7, all, any1), 0, 7*time.Second, 14*time.Second, 21*time.Second, 28*time.Second, 60*time.Second, 67*time.Second)
+		s.wantGrants(s.calls(7, all, any1), 0, 7*time.Second, 14*time.Second, 21*time.Second, 28*time.Second, 60*time.Second,
+			67*time.Second)
 	})
 }
 
@@ -62,7 +63,8 @@ func TestB81RequestsTokensAndDay(t *testing.T) {
 		for range 2 {
 			_ = all.AcquireWithin(s.t.Context(), cost(10), time.Second)
 		}
-		if err := all.AcquireWithin(s.t.Context(), cost(10), time.Second); !errors.As(err, &excess) || excess.Limit == "sliding window 1000/m" {
+		if err := all.AcquireWithin(s.t.Context(), cost(10), time.Second); !errors.As(err, &excess) ||
+			excess.Limit == "sliding window 1000/m" {
 			s.t.Error(err)
 		}
 	})

@@ -2,6 +2,7 @@ package ratelimiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"math/bits"
@@ -9,10 +10,11 @@ import (
 )
 
 // A TokenBucket lets through its Rate on average and spaces its grants evenly:
-// any two are at least Per/Count apart, whatever happened before. With
-// [WithBurst] up to n may go at once after a quiet time, and then the rate holds
-// again; mind that this is not "n per Per": a burst and the refill after it can
-// come in the same period. [SlidingWindow] is a cap.
+// any two are at least Per/Count apart, whatever happened before. (Slots between
+// two nanoseconds are rounded up to the later one.) With [WithBurst] up to n may
+// go at once after a quiet time, and then the rate holds again; mind that this is
+// not "n per Per": a burst and the refill after it can come in the same period.
+// [SlidingWindow] is a cap.
 //
 // Grants are made in order of arrival. A fresh bucket is full: the first request
 // goes at once.
@@ -25,13 +27,15 @@ import (
 // Lateness: a timer goes off late, on Linux up to about 1 ms, and under load
 // later. The bucket makes up for that, and for nothing else: after a grant that
 // its own timer made late by up to 5 ms the following ones keep to the times
-// that a punctual timer would have given, which may put them closer together. A
-// caller's own late arrival is never made up, no idle time is saved up, and in
-// virtual time, where timers are punctual, grants are exactly spaced.
+// that a punctual timer would have given, which may put them closer together,
+// but never by more than 5 ms in all. After a punctual grant a caller's own late
+// arrival is never made up, no idle time is saved up, and in virtual time, where
+// timers are punctual, grants are exactly spaced.
 //
-// An Acquire that need not wait takes about 50 ns. The algorithm is the generic
-// cell rate algorithm (ITU-T I.371) in exact integer arithmetic. All methods are
-// safe for concurrent use.
+// An Acquire that need not wait takes some 20 ns more than a look at the clock,
+// which takes 30 to 60 ns, and allocates nothing. The algorithm is the generic cell
+// rate algorithm (ITU-T I.371) in exact integer arithmetic. The zero TokenBucket is
+// not usable. All methods are safe for concurrent use.
 type TokenBucket struct {
 	single
 	bucket bucket
@@ -44,7 +48,8 @@ type bucketOptions struct{ burst int }
 
 // WithBurst lets a bucket hold n tokens instead of one: up to n go at once after
 // a time in which none went. n is at least 1, which is the default and spaces
-// the grants, and at most what the rate makes in 100 years.
+// the grants, and at most what the rate makes in 100 years. A bucket that is to
+// start empty is emptied by TryAcquire of cost n.
 func WithBurst(n int) BucketOption {
 	return func(o *bucketOptions) { o.burst = n }
 }
@@ -54,10 +59,7 @@ func WithBurst(n int) BucketOption {
 // an option is out of its range; the error names the field and the bound.
 func NewTokenBucket(r Rate, opts ...BucketOption) (*TokenBucket, error) {
 	o := bucketOptions{burst: 1}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if err := r.check("Rate"); err != nil {
+	if err := errors.Join(r.check("Rate"), apply(opts, &o)); err != nil {
 		return nil, err
 	}
 	b := new(TokenBucket)
@@ -82,7 +84,7 @@ func (b *TokenBucket) Acquire(ctx context.Context, req Request) error {
 	// the clock.
 	if len(b.limit.lines) == 0 && req.Cost >= 0 {
 		now, cost := b.line.now(), int64(max(req.Cost, 1))
-		if cost <= b.limit.most && b.bucket.earliest(now, cost) <= now {
+		if cost <= b.limit.most && (b.bucket.full(now) || b.bucket.earliest(now, cost) <= now) {
 			b.bucket.take(now, now, cost, 0)
 			d.mu.Unlock()
 			return nil
@@ -185,6 +187,9 @@ func (b *bucket) earliest(_, cost int64) int64 {
 	return b.sub(b.tat, b.burst-cost).ceil()
 }
 
+// full reports whether the bucket is full at now, and so has what any cost needs.
+func (b *bucket) full(now int64) bool { return !b.stopped && b.tat.ceil() <= now }
+
 func (b *bucket) after(now, ahead, cost int64) int64 {
 	if b.stopped {
 		return never
@@ -206,25 +211,35 @@ func (b *bucket) from(now int64) slot {
 }
 
 // take adds the cost, to the end of what is owed or, when nothing is owed, to
-// the instant of the grant. What the queue's timer is to blame for is taken off
-// that instant: first the lag of the last grant, since a caller that comes
-// straight back from a late grant is on time; then what is left of the credit,
-// since callers that were all let go at once, and late, come back in disorder.
+// the instant of the grant.
 func (b *bucket) take(now, ready, cost int64, _ uint32) {
+	from := b.from(now)
 	if now-b.last > maxLate {
 		b.lag, b.credit = 0, 0 // idle
 	}
+	if ready < now || b.lag > 0 || b.credit > 0 {
+		from = b.makeUp(now, ready)
+	}
+	b.last = now
+	b.tat = b.add(from, cost)
+}
+
+// makeUp returns where take adds the cost when something is or has been late.
+// What the queue's timer is to blame for is taken off the instant of the grant:
+// first the lag of the last grant, since a caller that comes straight back from a
+// late grant is on time; then what is left of the credit, since callers that were
+// all let go at once, and late, come back in disorder.
+func (b *bucket) makeUp(now, ready int64) (from slot) {
 	came := ready - b.lag
 	if over := came - b.tat.ceil(); over > 0 {
 		pardon := min(over, b.credit)
 		b.credit -= pardon
 		came -= pardon
 	}
-	from := b.from(max(came, now-maxLate))
+	from = b.from(max(came, now-maxLate))
 	b.credit = max(b.credit, min(now-ready, maxLate))
 	b.lag = max(now-from.ceil(), 0)
-	b.last = now
-	b.tat = b.add(from, cost)
+	return from
 }
 
 func (b *bucket) fits(now, cost, next, then int64) bool {
@@ -253,7 +268,7 @@ func (b *bucket) adjust(now, cost, actual int64, _ uint32) {
 func (b *bucket) setRate(now int64, r Rate) {
 	if b.stopped {
 		if b.tat.ceil() > b.stop { // the time that stood still does not count
-			b.tat.ns += now - b.stop
+			b.tat.ns = min(b.tat.ns+now-b.stop, never)
 		}
 		b.stopped = false
 	}
@@ -264,7 +279,7 @@ func (b *bucket) setRate(now int64, r Rate) {
 	next := newPace(r)
 	if b.tat.ns >= now {
 		b.tat = b.convert(slot{ns: b.tat.ns - now, frac: b.tat.frac}, next)
-		b.tat.ns = min(b.tat.ns+now, never-1)
+		b.tat.ns = min(b.tat.ns+now, never)
 	} else {
 		b.tat.frac = 0
 	}
@@ -307,7 +322,8 @@ func (s slot) ceil() int64 {
 	return s.ns
 }
 
-// add puts s off by k intervals, or to never at most.
+// add puts s off by k intervals, or to never: what cannot be counted must not
+// come early.
 func (p *pace) add(s slot, k int64) slot {
 	whole, part := p.whole, p.part
 	if k != 1 {
@@ -318,10 +334,10 @@ func (p *pace) add(s slot, k int64) slot {
 		s.frac -= p.count
 		whole++
 	}
-	s.ns += whole
-	if s.ns >= never {
-		return slot{ns: never - 1}
+	if s.ns >= never-whole {
+		return slot{ns: never}
 	}
+	s.ns += whole
 	return s
 }
 
@@ -384,7 +400,7 @@ func (p *pace) convert(s slot, q pace) slot {
 	n.Quo(n, big.NewInt(p.per))
 	ns, frac := n.QuoRem(n, big.NewInt(q.count), new(big.Int))
 	if !ns.IsInt64() || ns.Int64() >= never {
-		return slot{ns: never - 1}
+		return slot{ns: never}
 	}
 	return slot{ns: ns.Int64(), frac: frac.Int64()}
 }

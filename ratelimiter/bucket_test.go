@@ -1,6 +1,7 @@
 package ratelimiter_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -139,12 +140,22 @@ func TestB31B32B33BadRates(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, -1, math.MinInt, math.MaxInt} {
-		if _, err := ratelimiter.NewTokenBucket(ratelimiter.PerHour(1), ratelimiter.WithBurst(n)); err == nil || !strings.Contains(err.Error(), "WithBurst is") {
+		if _, err := ratelimiter.NewTokenBucket(ratelimiter.PerHour(1), ratelimiter.WithBurst(n)); err == nil ||
+			!strings.Contains(err.Error(), "WithBurst is") {
 			t.Errorf("WithBurst(%d): %v", n, err)
 		}
 	}
-	if _, err := ratelimiter.NewSlidingWindow(per(math.MaxUint32+1, time.Hour)); err == nil || !strings.Contains(err.Error(), "Rate.Count is 4294967296, must be at most 4294967295") {
+	if _, err := ratelimiter.NewSlidingWindow(per(math.MaxUint32+1, time.Hour)); err == nil ||
+		!strings.Contains(err.Error(), "Rate.Count is 4294967296, must be at most 4294967295") {
 		t.Error(err)
+	}
+	_, err1 := ratelimiter.NewTokenBucket(ratelimiter.PerHour(1), ratelimiter.WithBurst(2), nil)
+	_, err2 := ratelimiter.NewAdaptive(ratelimiter.PerHour(1), ratelimiter.PerHour(1), ratelimiter.WithDecrease(0.5), nil)
+	_, err3 := ratelimiter.NewRandomizedInterval(ratelimiter.PerHour(1), ratelimiter.WithFluctuation(0), nil)
+	for _, err := range []error{err1, err2, err3} {
+		if err == nil || err.Error() != "ratelimiter: option 2 is nil: leave it out" {
+			t.Error(err)
+		}
 	}
 	// A low rate has a burst of one, not of none.
 	if ok, _ := bucket(1, 30*24*time.Hour).TryAcquire(any1); !ok {
@@ -156,7 +167,8 @@ func TestB34Costs(t *testing.T) {
 	virtual(t, func(s *stage) {
 		l := bucket(1, time.Second)
 		var dear *ratelimiter.CostError
-		if err := l.Acquire(s.t.Context(), cost(-1)); !errors.As(err, &dear) || !errors.Is(err, ratelimiter.ErrNeverGranted) || dear.Cost != -1 {
+		if err := l.Acquire(s.t.Context(), cost(-1)); !errors.As(err, &dear) || !errors.Is(err,
+			ratelimiter.ErrNeverGranted) || dear.Cost != -1 {
 			s.t.Error(err)
 		}
 		l.Adjust(cost(-5), 0) // was never granted
@@ -199,6 +211,34 @@ func TestB36TenYearsIdle(t *testing.T) {
 		at := s.at()
 		s.acquire(l, cost(1000), at)
 		s.acquire(l, cost(1000), at+1000)
+	})
+}
+
+// TestLifetime: what would come later than the 146 years that can be counted never
+// comes, instead of early.
+func TestLifetime(t *testing.T) {
+	virtual(t, func(s *stage) {
+		const year = 365 * 24 * time.Hour
+		l := bucket(1, 50*year)
+		s.wantGrants(s.calls(3, l, any1), 0, 50*year, 100*year)
+		if ok, in := l.TryAcquire(any1); ok || in != ratelimiter.Never {
+			s.t.Errorf("%v, %v", ok, in)
+		}
+		ctx, cancel := context.WithTimeout(s.t.Context(), 45*year)
+		defer cancel()
+		if err := l.Acquire(ctx, any1); !errors.Is(err, context.DeadlineExceeded) || s.at() != 145*year {
+			s.t.Error(err, s.at()/year)
+		}
+	})
+	virtual(t, func(s *stage) { // a debt of so many tokens that the new rate never pays it off
+		l := bucket(1e9, time.Second)
+		s.acquire(l, cost(1e18), 0)
+		if err := l.SetRate(per(1, 300*24*time.Hour)); err != nil {
+			s.t.Fatal(err)
+		}
+		if ok, in := l.TryAcquire(any1); ok || in != ratelimiter.Never || l.Stats().Available != 0 {
+			s.t.Errorf("%v, %v, %+v", ok, in, l.Stats())
+		}
 	})
 }
 
@@ -319,7 +359,8 @@ func TestB47B51B83CostAndCapacity(t *testing.T) {
 		s.acquire(l, cost(10), 0)
 		var dear *ratelimiter.CostError
 		err := l.Acquire(s.t.Context(), cost(11))
-		if !errors.As(err, &dear) || *dear != (ratelimiter.CostError{Limit: "token bucket 5/s, burst 10", Cost: 11, Max: 10}) || s.at() != 0 {
+		if !errors.As(err, &dear) || *dear != (ratelimiter.CostError{Limit: "token bucket 5/s, burst 10", Cost: 11,
+			Max: 10}) || s.at() != 0 {
 			s.t.Errorf("%#v", err)
 		}
 		if want := "ratelimiter: token bucket 5/s, burst 10: cost 11 can never be granted, the highest is 10"; err.Error() != want {
@@ -449,7 +490,7 @@ func TestB55B56HammeringChangesNothing(t *testing.T) {
 	}
 }
 
-// TestB70B71SameInstant: calls at one instant are counted one by one.
+// TestB71SameInstant: calls at one instant are counted one by one.
 func TestB71SameInstant(t *testing.T) {
 	virtual(t, func(s *stage) {
 		for _, l := range []interface {
@@ -599,8 +640,10 @@ func TestCaseFreshAndIdle(t *testing.T) {
 		l    func() ratelimiter.Limiter
 		want []time.Duration
 	}{
-		{func() ratelimiter.Limiter { return bucket(10, time.Second) }, []time.Duration{0, 100 * ms, 200 * ms, 300 * ms, 400 * ms, 500 * ms}},
-		{func() ratelimiter.Limiter { return bucket(10, time.Second, ratelimiter.WithBurst(5)) }, []time.Duration{0, 0, 0, 0, 0, 100 * ms, 200 * ms}},
+		{func() ratelimiter.Limiter { return bucket(10, time.Second) }, []time.Duration{0, 100 * ms, 200 * ms, 300 * ms,
+			400 * ms, 500 * ms}},
+		{func() ratelimiter.Limiter { return bucket(10, time.Second, ratelimiter.WithBurst(5)) }, []time.Duration{0, 0, 0, 0,
+			0, 100 * ms, 200 * ms}},
 		{func() ratelimiter.Limiter { return window(3, time.Second) }, []time.Duration{0, 0, 0, time.Second}},
 	} {
 		virtual(t, func(s *stage) {

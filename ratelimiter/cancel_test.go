@@ -236,7 +236,8 @@ func TestB10DeadContextTakesNothing(t *testing.T) {
 	cancel(why)
 	for name, l := range map[string]ratelimiter.Limiter{
 		"bucket": bucket(1, time.Hour), "burst": bucket(1, time.Hour, ratelimiter.WithBurst(1)), "window": window(1, time.Hour),
-		"pausable": ratelimiter.NewPausable(bucket(1, time.Hour)), "all": must(ratelimiter.NewAll(bucket(1, time.Hour), window(1, time.Hour))),
+		"pausable": ratelimiter.NewPausable(bucket(1, time.Hour)), "all": must(ratelimiter.NewAll(bucket(1, time.Hour),
+			window(1, time.Hour))),
 		"foreign": ratelimiter.NewPausable(ratelimiter.Func(bucket(1, time.Hour).Acquire)),
 	} {
 		for range 100 {

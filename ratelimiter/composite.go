@@ -75,8 +75,9 @@ type composite struct {
 	waiters sync.Pool
 	only    *line // the line, if varying is none
 
-	lines map[place]*line // guarded by the domain
-	spare *line           // guarded by the domain; in no use
+	// Guarded by the domain.
+	lines crowd[place, *line]
+	spare *line // in no use
 }
 
 // init makes c ready for use. It is an error if a limit occurs twice: it would be
@@ -94,7 +95,6 @@ func (c *composite) init(members []member, extra ...*limit) error {
 		c.varying |= m.varies()
 	}
 	if c.varying != none {
-		c.lines = make(map[place]*line)
 		return nil
 	}
 	parts, err := c.appendParts(nil, Request{})
@@ -154,7 +154,7 @@ func (c *composite) newLine(parts []part) *line {
 // lives until it has nobody in it.
 func (c *composite) lineFor(req Request) (*line, error) {
 	at := c.varying.place(req)
-	if l := c.lines[at]; l != nil {
+	if l := c.lines.of[at]; l != nil {
 		return l, nil
 	}
 	l := c.spare
@@ -171,9 +171,9 @@ func (c *composite) lineFor(req Request) (*line, error) {
 		c.retire(l)
 		return nil, err
 	}
-	c.lines[at] = l
+	c.lines.put(at, l)
 	l.idle = func() {
-		delete(c.lines, at)
+		c.lines.drop(at)
 		c.retire(l)
 	}
 	return l, nil

@@ -82,7 +82,7 @@ func TestCompositeThatVaries(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if n := len(all.lines); n != 3 {
+		if n := len(all.lines.of); n != 3 {
 			t.Errorf("%d lines, want one for each key", n)
 		}
 		if ok, in := all.TryAcquire(Request{Key: "a"}); ok || in != 4*time.Second {
@@ -107,7 +107,7 @@ func TestCompositeThatVaries(t *testing.T) {
 				}
 			}
 		}
-		if n := len(all.lines); n != 0 {
+		if n := len(all.lines.of); n != 0 {
 			t.Errorf("%d lines left", n)
 		}
 		time.Sleep(2 * time.Second)
@@ -127,7 +127,7 @@ func TestCompositeThatVaries(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		if n := len(all.lines); n != 0 {
+		if n := len(all.lines.of); n != 0 {
 			t.Errorf("%d lines left", n)
 		}
 		for range 1000 { // the price of a request that need not wait: no new line each time
@@ -157,8 +157,8 @@ func TestCompositeErrorUnpins(t *testing.T) {
 		}
 		all.Adjust(Request{Key: "a"}, 0)
 	}
-	if len(first.limit) != 0 || len(all.lines) != 0 {
-		t.Errorf("%d keys, %d lines left", len(first.limit), len(all.lines))
+	if len(first.limit) != 0 || len(all.lines.of) != 0 {
+		t.Errorf("%d keys, %d lines left", len(first.limit), len(all.lines.of))
 	}
 }
 
@@ -216,6 +216,7 @@ type slow struct {
 }
 
 func (s *slow) begin(now int64)                            { s.due = now + int64(s.next); s.next += time.Second }
+func (s *slow) atBest(now, _ int64) int64                  { return now }
 func (s *slow) earliest(int64, int64) int64                { return s.due }
 func (s *slow) after(int64, int64, int64) int64            { return s.due }
 func (s *slow) take(int64, int64, int64, uint32)           {}
@@ -257,7 +258,8 @@ func TestAlarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, late := range []time.Duration{time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond} {
+		for _, late := range []time.Duration{time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
+			500 * time.Millisecond} {
 			if err := w.Acquire(t.Context(), Request{}); err != nil {
 				t.Fatal(err)
 			}

@@ -6,9 +6,16 @@
 //   - [TokenBucket] spaces grants evenly, or with [WithBurst] lets some go
 //     together after a quiet time; its promise is the mean rate.
 //   - [SlidingWindow] is a cap: never more than so many in any period.
+//   - [RandomizedInterval] is a cap with a random delay before each grant.
+//   - [Adaptive] finds out what rate a service bears.
+//   - [PerKey] and [PerWorker] are a spaced bucket for each key, or worker.
 //   - [Pausable] puts a pause around another limiter, for everybody who uses it.
 //   - [All] grants when several limits do, of all or of none: requests per
-//     minute and tokens per minute, say.
+//     minute and tokens per minute, say. [CountRequests] tells the former apart.
+//   - [FromRate] is a limiter of golang.org/x/time/rate, for those who have one.
+//
+// FIELDBUGS.md, beside the source, lists what has gone wrong in other limiters and
+// the tests against it.
 //
 // # Words
 //
@@ -43,8 +50,13 @@
 // that sleeps only slows down. Each limiter counts from its own creation, nothing
 // spins and no goroutine is kept, so limiters work in a [testing/synctest] bubble
 // as they are. There, timers are punctual and grants are exact to the nanosecond;
-// an hour of traffic takes milliseconds. A limiter belongs to the bubble in which
-// it first makes somebody wait.
+// an hour of traffic takes milliseconds; hour_test.go, beside the source, is a test
+// of that kind to copy. A limiter belongs to the bubble in which it first makes
+// somebody wait.
+//
+// Instants are counted in nanoseconds for 146 years from a limiter's creation. What
+// would come later than that, such as a third grant at one in 80 years, does not
+// come; nothing comes early.
 //
 // A context's deadline and a pause that come from a wall clock time are measured
 // against the wall clock once, when they are given.
@@ -63,8 +75,8 @@
 // caller which gives up has used nothing up: do not take first and wait then. A
 // limiter made of the ones here gets it for free; see the example of Func. To be
 // of use for shedding a limiter must be a [TryAcquirer], to learn from outcomes an
-// [Observer], to take back costs an [Adjuster]. Package limitertest checks the
-// rules.
+// [Observer], to take back costs an [Adjuster]; [AsTryAcquirer] and [AsAdjuster] see
+// through limiters that wrap others. Package limitertest checks the rules.
 //
 // # Sources
 //

@@ -33,6 +33,14 @@ func (g *guard) init() { g.p.Store(&domain{size: 1}) }
 func (g *guard) lock() *domain {
 	d := g.p.Load()
 	d.mu.Lock()
+	if d.into != nil {
+		return g.follow(d)
+	}
+	return d
+}
+
+// follow unlocks d, which has been merged away, and locks what it is part of.
+func (g *guard) follow(d *domain) *domain {
 	for d.into != nil {
 		next := d.into
 		d.mu.Unlock()

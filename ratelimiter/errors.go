@@ -89,7 +89,8 @@ type waitError struct {
 func (e *waitError) Error() string {
 	err := e.errs[len(e.errs)-1]
 	if e.early > 0 {
-		return fmt.Sprintf("ratelimiter: not waiting for %s: the next grant in %v would come after the deadline: %v", e.limit, e.early, err)
+		return fmt.Sprintf("ratelimiter: not waiting for %s: the next grant in %v would come after the deadline: %v",
+			e.limit, e.early, err)
 	}
 	return fmt.Sprintf("ratelimiter: while waiting for %s: %v", e.limit, err)
 }
@@ -108,4 +109,18 @@ func gaveUp(ctx context.Context, limit string) error {
 // hopeless is the error of a caller whose deadline comes before its grant.
 func hopeless(limit string, wait time.Duration) error {
 	return &waitError{limit: limit, early: wait, errs: []error{context.DeadlineExceeded}}
+}
+
+// apply has each option set what it sets in o. A nil option is a slip that would
+// otherwise be a panic here.
+func apply[O any, F ~func(*O)](options []F, o *O) error {
+	var faults []error
+	for i, set := range options {
+		if set == nil {
+			faults = append(faults, fmt.Errorf("ratelimiter: option %d is nil: leave it out", i+1))
+			continue
+		}
+		set(o)
+	}
+	return errors.Join(faults...)
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
-	"testing/synctest"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-go/penstock/ratelimiter"
+	"golang.org/x/time/rate"
 )
 
 // A limiter of one's own: mornings and evenings have different quotas. It is made
@@ -109,6 +110,18 @@ func ExampleAsTryAcquirer() {
 	// false
 }
 
+func ExampleAsAdjuster() {
+	window, _ := ratelimiter.NewSlidingWindow(ratelimiter.PerMinute(100))
+	_, ok := ratelimiter.AsAdjuster(ratelimiter.NewPausable(window))
+	fmt.Println(ok)
+	elsewhere := ratelimiter.Func(window.Acquire) // takes no costs back
+	_, ok = ratelimiter.AsAdjuster(ratelimiter.NewPausable(elsewhere))
+	fmt.Println(ok)
+	// Output:
+	// true
+	// false
+}
+
 func ExampleCostError() {
 	l, _ := ratelimiter.NewTokenBucket(ratelimiter.PerSecond(10), ratelimiter.WithBurst(5))
 	err := l.Acquire(context.Background(), ratelimiter.Request{Cost: 6})
@@ -127,23 +140,73 @@ func ExamplePerSecond() {
 	// 5/200ms
 }
 
-// TestAnHourOfTraffic is what a test of a program that uses limiters looks like:
-// in a bubble, an hour of traffic takes no time and everything is exact.
-func TestAnHourOfTraffic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter, err := ratelimiter.NewSlidingWindow(ratelimiter.PerMinute(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		start, sent := time.Now(), 0
-		for time.Since(start) < time.Hour {
-			if err := limiter.Acquire(t.Context(), ratelimiter.Request{}); err != nil {
-				t.Fatal(err)
-			}
-			sent++
-		}
-		if sent != 60*100+1 { // the last one came when the hour was over
-			t.Errorf("%d requests sent in an hour", sent)
-		}
-	})
+// Slow down when the service says so, and find back.
+func ExampleNewAdaptive() {
+	limiter, err := ratelimiter.NewAdaptive(ratelimiter.PerSecond(1), ratelimiter.PerSecond(100),
+		ratelimiter.WithDecrease(0.7), ratelimiter.WithIncrease(2),
+		ratelimiter.WithThrottle(func(err error) bool { return errors.Is(err, errTooMany) }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req := ratelimiter.Request{Index: 1, Attempt: 1}
+	if err := limiter.Acquire(context.Background(), req); err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter.Observe(req, fmt.Errorf("GET /rows/1: %w", errTooMany)) // an engine does that by itself
+	fmt.Println(limiter.PerSecond(), "per second")
+	// Output: 70 per second
+}
+
+var errTooMany = errors.New("429 Too Many Requests")
+
+// Delays between 0.2 and 1 of an interval, the same in every run of a test.
+func ExampleNewRandomizedInterval() {
+	limiter, err := ratelimiter.NewRandomizedInterval(ratelimiter.PerSecond(1000),
+		ratelimiter.WithMultiplier(0.8, 0.1), ratelimiter.WithBounds(0.2, 1), ratelimiter.WithFluctuation(0),
+		ratelimiter.WithRandom(rand.New(rand.NewPCG(1, 2))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	start := time.Now()
+	for range 3 {
+		_ = limiter.Acquire(context.Background(), ratelimiter.Request{})
+	}
+	fmt.Println(limiter, "took at least 0.6ms:", time.Since(start) >= 600*time.Microsecond)
+	// Output: randomized interval 1000/s took at least 0.6ms: true
+}
+
+// A program that has a limiter of golang.org/x/time/rate already.
+func ExampleFromRate() {
+	limiter := ratelimiter.FromRate(rate.NewLimiter(10, 3))
+	for range 3 {
+		_ = limiter.Acquire(context.Background(), ratelimiter.Request{})
+	}
+	err := limiter.(ratelimiter.TryAcquirer).AcquireWithin(context.Background(), ratelimiter.Request{}, 0)
+	fmt.Println(errors.As(err, new(*ratelimiter.ExcessError)), limiter)
+	// Output: true x/time/rate 10/s, burst 3
+}
+
+// A limiter that only counts how attempts went, around another one.
+func ExampleObserver() {
+	bucket, _ := ratelimiter.NewTokenBucket(ratelimiter.PerSecond(10))
+	limiter := &counting{Limiter: bucket}
+	var observer ratelimiter.Observer = limiter // an engine finds it by itself, and tells it
+	observer.Observe(ratelimiter.Request{Index: 1}, nil)
+	observer.Observe(ratelimiter.Request{Index: 2}, errTooMany)
+	fmt.Println(limiter.failed.Load(), "failed")
+	// Output: 1 failed
+}
+
+type counting struct {
+	ratelimiter.Limiter
+	failed atomic.Int64
+}
+
+func (c *counting) Observe(_ ratelimiter.Request, err error) {
+	if err != nil {
+		c.failed.Add(1)
+	}
 }

@@ -30,6 +30,10 @@ func check(d *domain, s *single) error {
 		due, held := l.since, false
 		for j := range l.parts {
 			p := &l.parts[j]
+			if p.begins != nil && !p.first(l) {
+				held = true
+				continue
+			}
 			due = max(due, p.earliest(now, l.head.ask))
 			held = held || !l.turn(p, now, p.cost(l.head.ask), l.head.seq)
 		}
@@ -59,3 +63,6 @@ func Fired(x interface{ theLimit() *single }) uint64 {
 
 // Base is the instant that a single limit counts from, as text.
 func Base(x interface{ theLimit() *single }) string { return x.theLimit().line.base.String() }
+
+// Remembered is how many grants a window has room to remember.
+func Remembered(w *SlidingWindow) int { return len(w.window.ring) }

@@ -22,6 +22,24 @@ func canTry(l Limiter) bool {
 	return ok
 }
 
+// AsAdjuster returns l as an [Adjuster] and reports whether it is one in truth: a
+// [*Pausable], an [*All] or what [CountRequests] returns has the method, but what
+// it is told reaches only those of the limiters inside it that are Adjusters. ok
+// is true if all of them are. A caller whose costs are estimates should look,
+// since a limit that is never told the true cost goes on believing the estimate.
+func AsAdjuster(l Limiter) (a Adjuster, ok bool) {
+	a, ok = l.(Adjuster)
+	return a, ok && canAdjust(l)
+}
+
+func canAdjust(l Limiter) bool {
+	if c, ok := l.(interface{ canAdjust() bool }); ok {
+		return c.canAdjust()
+	}
+	_, ok := l.(Adjuster)
+	return ok
+}
+
 // adjust tells l the true cost if it wants to know.
 func adjust(l Limiter, req Request, actual int) {
 	if a, ok := l.(Adjuster); ok {

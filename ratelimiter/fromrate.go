@@ -21,6 +21,9 @@ import (
 //     lateness is lost.
 //   - SetLimit does not re-time those who wait. A limit of 0 makes callers without a deadline wait for ever.
 //   - Grants are in order of arrival only as far as the order of reservations is that of waking up.
+//   - A deadline is taken for hopeless because of those ahead, who may yet give up: it is their reservations that one would
+//     have to wait for.
+//   - Tokens are floating-point numbers, so a retryAfter may be 1 ns short or long.
 //
 // It is not an [Adjuster]. A cost above the burst is a [*CostError], unless the limit is rate.Inf. FromRate panics if l is
 // nil.

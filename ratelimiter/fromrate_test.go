@@ -3,6 +3,8 @@ package ratelimiter_test
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,7 +37,8 @@ func TestFromRate(t *testing.T) {
 				t.Errorf("%v after %v, want to be refused at once", err, time.Since(start))
 			}
 			var cost *ratelimiter.CostError
-			if err := l.Acquire(t.Context(), ratelimiter.Request{Cost: 2}); !errors.As(err, &cost) || cost.Max != 1 || !errors.Is(err, ratelimiter.ErrNeverGranted) {
+			if err := l.Acquire(t.Context(), ratelimiter.Request{Cost: 2}); !errors.As(err, &cost) || cost.Max != 1 ||
+				!errors.Is(err, ratelimiter.ErrNeverGranted) {
 				t.Error(err)
 			}
 			if err := l.Acquire(t.Context(), ratelimiter.Request{Cost: -1}); !errors.As(err, &cost) {
@@ -63,7 +66,8 @@ func TestFromRate(t *testing.T) {
 				}
 			}
 			var excess *ratelimiter.ExcessError
-			if err := l.AcquireWithin(t.Context(), ratelimiter.Request{}, time.Second-1); !errors.As(err, &excess) || !strings.HasPrefix(err.Error(), "rate_limit:") {
+			if err := l.AcquireWithin(t.Context(), ratelimiter.Request{}, time.Second-1); !errors.As(err, &excess) ||
+				!strings.HasPrefix(err.Error(), "rate_limit:") {
 				t.Fatal(err)
 			}
 			start := time.Now()
@@ -71,14 +75,6 @@ func TestFromRate(t *testing.T) {
 				t.Error(err, time.Since(start))
 			}
 		})
-	})
-	t.Run("B16 without limit everything goes, whatever the burst", func(t *testing.T) {
-		l := ratelimiter.FromRate(rate.NewLimiter(rate.Inf, 0))
-		for range 100 {
-			if err := l.Acquire(t.Context(), ratelimiter.Request{Cost: 1000}); err != nil {
-				t.Fatal(err)
-			}
-		}
 	})
 	t.Run("cancelling while waiting is prompt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,4 +88,35 @@ func TestFromRate(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestB16NoLimitWhateverTheBurst: without a limit everything goes at once.
+func TestB16NoLimitWhateverTheBurst(t *testing.T) {
+	virtual(t, func(s *stage) {
+		l := ratelimiter.FromRate(rate.NewLimiter(rate.Inf, 0))
+		for range 100 {
+			s.acquire(l, cost(1000), 0)
+		}
+		if ok, in := l.(ratelimiter.TryAcquirer).TryAcquire(cost(math.MaxInt)); !ok || in != 0 {
+			t.Error(ok, in)
+		}
+	})
+}
+
+// TestFromRateAgainstItself: as long as nobody gives up, every grant comes when x/time/rate says.
+func TestFromRateAgainstItself(t *testing.T) {
+	for seed := range uint64(30) {
+		virtual(t, func(s *stage) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			limit, burst := rate.Limit(rng.IntN(50)+1), rng.IntN(6)+1
+			l, twin := ratelimiter.FromRate(rate.NewLimiter(limit, burst)), rate.NewLimiter(limit, burst)
+			for range 100 {
+				n := rng.IntN(burst) + 1
+				want := s.at() + twin.ReserveN(time.Now(), n).Delay()
+				c := s.call(l, cost(n))
+				s.wg.Go(func() { s.wantGrants([]*call{c}, want) })
+				time.Sleep(time.Duration(rng.IntN(200)) * ms)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package ratelimiter
 import (
 	"context"
 	"fmt"
+	"iter"
 	"reflect"
 	"time"
 	"weak"
@@ -32,8 +33,7 @@ type table[K comparable] struct {
 	most   int64  // likewise
 
 	named map[K]*keyLimit[K]
-	busy  map[K]*keyLimit[K]
-	peak  int // most in busy at one time since it was made
+	busy  crowd[K, *keyLimit[K]]
 	spare *keyLimit[K]
 	found bucket // what look found, if that is no keyLimit
 
@@ -56,7 +56,6 @@ type keyLimit[K comparable] struct {
 func (t *table[K]) init(field fields, keyOf func(Request) K, scopeOf func(K) string, fallback Rate) error {
 	t.field, t.keyOf, t.scopeOf = field, keyOf, scopeOf
 	t.named = make(map[K]*keyLimit[K])
-	t.busy = make(map[K]*keyLimit[K])
 	t.recent = make(map[K]int64)
 	if fallback != (Rate{}) {
 		t.setOthers(fallback)
@@ -93,7 +92,7 @@ func (t *table[K]) appendParts(parts []part, req Request) ([]part, error) {
 // save keeps a change to it. If b is nil too, there is no limit for k.
 func (t *table[K]) look(k K) (x *keyLimit[K], b *bucket) {
 	if x = t.named[k]; x == nil {
-		x = t.busy[k]
+		x = t.busy.of[k]
 	}
 	switch {
 	case x != nil:
@@ -142,8 +141,7 @@ func (t *table[K]) limitOf(k K) *keyLimit[K] {
 		x = t.newLimit()
 	}
 	t.put(x, k, *b, t.name, t.most)
-	t.busy[k] = x
-	t.peak = max(t.peak, len(t.busy))
+	t.busy.put(k, x)
 	return x
 }
 
@@ -183,19 +181,10 @@ func (x *keyLimit[K]) late(now int64) bool {
 
 // demote makes a limit that nobody needs an idle key.
 func (t *table[K]) demote(x *keyLimit[K], now int64) {
-	delete(t.busy, x.key)
+	t.busy.drop(x.key)
 	t.save(x.key, &x.bucket, now)
 	t.spare = x
-	if len(t.busy) == 0 && t.peak > small { // a map does not shrink
-		t.busy, t.peak = make(map[K]*keyLimit[K]), 0
-		if len(t.lines) == 0 {
-			t.lines = make(map[place]*line)
-		}
-	}
 }
-
-// small is a size up to which a map may stay as large as it has been.
-const small = 1024
 
 // grant grants req if it need not wait. It does what a line would do, but without
 // one, and without the key's becoming a limit.
@@ -311,7 +300,7 @@ func (t *table[K]) setNamed(k K, r Rate) {
 		}
 		t.put(x, k, *b, "", 0)
 	case t.named[k] == nil:
-		delete(t.busy, k)
+		t.busy.drop(k)
 	}
 	t.named[k] = x
 	t.setRate(d, x, now, r)
@@ -335,11 +324,8 @@ func (t *table[K]) setAll(r Rate) {
 	}
 	now := t.now()
 	all := make(map[K]int64)
-	for _, m := range []map[K]int64{t.recent, t.earlier} {
-		for k, tat := range m {
-			if _, done := all[k]; done || tat <= t.full(now) {
-				continue
-			}
+	for k, tat := range t.each() {
+		if tat > t.full(now) {
 			b := t.fresh
 			b.tat.ns = tat
 			b.setRate(now, r)
@@ -349,7 +335,7 @@ func (t *table[K]) setAll(r Rate) {
 	t.recent, t.earlier, t.sweeping = all, nil, nil
 	t.fresh.setRate(now, r)
 	t.name, t.most = t.fresh.name(r), t.fresh.most()
-	for _, x := range t.busy {
+	for _, x := range t.busy.of {
 		t.setRate(d, x, now, r)
 	}
 	d.settle(t.base.Add(time.Duration(now)))
@@ -376,6 +362,22 @@ func (i *idle[K]) get(k K) (tat int64, ok bool) {
 		tat, ok = i.earlier[k]
 	}
 	return tat, ok
+}
+
+// each is what get returns for every key.
+func (i *idle[K]) each() iter.Seq2[K, int64] {
+	return func(yield func(K, int64) bool) {
+		for k, tat := range i.recent {
+			if !yield(k, tat) {
+				return
+			}
+		}
+		for k, tat := range i.earlier {
+			if _, hidden := i.recent[k]; !hidden && !yield(k, tat) {
+				return
+			}
+		}
+	}
 }
 
 // begin begins a sweep. The iterator is reflect's because that is one that can be
@@ -472,7 +474,7 @@ func (t *table[K]) sweepLingering(now int64) (more bool) {
 			t.hand = 0
 		}
 		x := t.lingering[t.hand]
-		unneeded := x.limit.pins == 0 && t.busy[x.key] == x
+		unneeded := x.limit.pins == 0 && t.busy.of[x.key] == x
 		if unneeded && x.late(now) {
 			t.hand++
 			continue

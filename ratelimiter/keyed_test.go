@@ -1,6 +1,7 @@
 package ratelimiter
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,14 @@ func (t *table[K]) Sweep(n int) {
 func (t *table[K]) Held() (idle, busy, lines int) {
 	d := t.guard.lock()
 	defer d.mu.Unlock()
-	return len(t.recent) + len(t.earlier), len(t.busy), len(t.lines)
+	return len(t.recent) + len(t.earlier), len(t.busy.of), len(t.lines.of)
+}
+
+// peaks is for how many the tables of those who wait, and of their lines, have room.
+func (t *table[K]) peaks() int {
+	d := t.guard.lock()
+	defer d.mu.Unlock()
+	return max(t.busy.peak, t.lines.peak)
 }
 
 // Lingering is how many limits stay because a timer was late, and whether a sweep is
@@ -33,17 +41,23 @@ func (t *table[K]) Lingering() (n int, armed bool) {
 	return len(t.lingering), t.armed
 }
 
+// StepKeys is how many keys a step of a sweep goes through at most.
+const StepKeys = stepKeys
+
 // FullSweep goes through all idle keys in steps as long as those of a sweep, and
-// returns how long each took.
-func (t *table[K]) FullSweep() (took []time.Duration) {
+// returns how long each took and how many keys it kept.
+func (t *table[K]) FullSweep() (took []time.Duration, kept []int) {
 	d := t.guard.lock()
 	defer d.mu.Unlock()
 	for more := true; more; {
-		start := time.Now()
+		start, before := time.Now(), len(t.recent)
+		if t.sweeping == nil {
+			before = 0 // recent becomes the earlier one
+		}
 		more = t.sweepIdle(t.now())
-		took = append(took, time.Since(start))
+		took, kept = append(took, time.Since(start)), append(kept, len(t.recent)-before)
 	}
-	return took
+	return took, kept
 }
 
 // TestLateKeysLinger: a limit that makes up for a late timer stays for a while, so
@@ -64,7 +78,7 @@ func TestLateKeysLinger(t *testing.T) {
 			go func() { done <- p.Acquire(t.Context(), req) }()
 			synctest.Wait()
 			d := p.guard.lock()
-			l := p.lines[place{key: k}]
+			l := p.lines.of[place{key: k}]
 			l.timer.Reset(2 * time.Millisecond)
 			d.unlock()
 			if err := <-done; err != nil {
@@ -100,7 +114,7 @@ func TestLateKeysLinger(t *testing.T) {
 		}
 		late("c")
 		d := p.guard.lock()
-		x := p.busy["c"]
+		x := p.busy.of["c"]
 		x.limit.pins++
 		d.unlock()
 		time.Sleep(2 * minSweep)
@@ -114,6 +128,53 @@ func TestLateKeysLinger(t *testing.T) {
 		if _, busy, _ := p.Held(); busy != 0 {
 			t.Errorf("%d busy", busy)
 		}
+	})
+}
+
+// TestLinesShrink: an All for which very many had to wait gives the memory back
+// when only few are left.
+func TestLinesShrink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, err := NewPerKey(nil, PerSecond(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := NewAll(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n, few = 4 * small, 10
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range n {
+			req := Request{Key: fmt.Sprint(i), Cost: 1}
+			if i < few {
+				req.Cost = 3600
+			}
+			if err := all.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = all.Acquire(ctx, req) }()
+		}
+		synctest.Wait()
+		held := func() (lines, linesPeak, busy, busyPeak int) {
+			d := all.guard.lock() // which is that of keys, too
+			defer d.mu.Unlock()
+			return len(all.lines.of), all.lines.peak, len(keys.busy.of), keys.busy.peak
+		}
+		if lines, _, busy, _ := held(); lines != n || busy != n {
+			t.Fatal(lines, busy)
+		}
+		time.Sleep(2 * time.Second)
+		if lines, linesPeak, busy, busyPeak := held(); lines != few || linesPeak > small/4 || busyPeak > small/4 {
+			t.Errorf("%d lines, in a map for %d; %d keys, in a map for %d", lines, linesPeak, busy, busyPeak)
+		}
+		for i := range few { // who still waits is found
+			if ok, in := all.TryAcquire(Request{Key: fmt.Sprint(i)}); ok || in < time.Hour {
+				t.Error(ok, in)
+			}
+		}
+		cancel()
+		synctest.Wait()
 	})
 }
 
@@ -133,15 +194,15 @@ func TestKeyTablesShrink(t *testing.T) {
 			go func() { done <- p.Acquire(t.Context(), Request{Worker: i}) }()
 		}
 		synctest.Wait()
-		if _, busy, lines := p.Held(); busy != n || lines != n || p.peak != n {
-			t.Error(busy, lines, p.peak)
+		if _, busy, lines := p.Held(); busy != n || lines != n || p.peaks() != n {
+			t.Error(busy, lines, p.peaks())
 		}
 		for range n {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
 		}
-		if p.peak != 0 {
+		if p.peaks() > small/4 {
 			t.Error("the tables are as large as they were")
 		}
 	})

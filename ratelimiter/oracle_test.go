@@ -121,8 +121,10 @@ func (k *tokens) setRate(now int64, r ratelimiter.Rate) {
 
 // history is a sliding window as people describe it.
 type history struct {
-	rate ratelimiter.Rate
-	log  []past
+	rate    ratelimiter.Rate
+	stopped bool
+	least   int // the rate's count is never set to less
+	log     []past
 }
 
 type past struct {
@@ -139,9 +141,14 @@ func (h *history) used(now int64) (n int) {
 	return n
 }
 
-func (h *history) fits(now int64, cost int) bool { return h.used(now)+cost <= h.rate.Count }
+func (h *history) fits(now int64, cost int) bool {
+	return !h.stopped && h.used(now)+cost <= h.rate.Count
+}
 
 func (h *history) candidates(now int64, _ int) (ts []int64) {
+	if h.stopped {
+		return nil
+	}
 	for _, p := range h.log {
 		if t := p.at + int64(h.rate.Per); t > now {
 			ts = append(ts, t)
@@ -166,7 +173,30 @@ func (h *history) adjust(now int64, id, cost, actual int) {
 
 func (h *history) setRate(now int64, r ratelimiter.Rate) {
 	h.log = slices.DeleteFunc(h.log, func(p past) bool { return p.at <= now-int64(h.rate.Per) })
-	h.rate = r
+	if h.stopped = r == (ratelimiter.Rate{}); !h.stopped {
+		h.rate = h.raised(r)
+	}
+}
+
+// raised is r with a count that no request of the sequence is too dear for.
+func (h *history) raised(r ratelimiter.Rate) ratelimiter.Rate {
+	if r != (ratelimiter.Rate{}) {
+		r.Count = max(r.Count, h.least)
+		r.Per = max(r.Per, time.Duration(r.Count))
+	}
+	return r
+}
+
+// unit counts requests instead of costs.
+type unit struct{ account }
+
+func (u unit) fits(now int64, _ int) bool          { return u.account.fits(now, 1) }
+func (u unit) candidates(now int64, _ int) []int64 { return u.account.candidates(now, 1) }
+func (u unit) grant(now int64, id, _ int)          { u.account.grant(now, id, 1) }
+func (u unit) adjust(now int64, id, _, actual int) {
+	if actual <= 0 {
+		u.account.adjust(now, id, 1, 0)
+	}
 }
 
 // closed is a pause.
@@ -251,20 +281,33 @@ type setup struct {
 var setups = map[string]func(r ratelimiter.Rate) setup{
 	"spaced": func(r ratelimiter.Rate) setup {
 		l, a := must(ratelimiter.NewTokenBucket(r)), newTokens(r, 1)
-		return setup{limiter: l, accounts: []account{a}, most: 6, setRate: []func(ratelimiter.Rate) error{l.SetRate}, rated: []account{a}}
+		return setup{limiter: l, accounts: []account{a}, most: 6, setRate: []func(ratelimiter.Rate) error{l.SetRate},
+			rated: []account{a}}
 	},
 	"burst": func(r ratelimiter.Rate) setup {
 		l, a := must(ratelimiter.NewTokenBucket(r, ratelimiter.WithBurst(5))), newTokens(r, 5)
-		return setup{limiter: l, accounts: []account{a}, most: 5, setRate: []func(ratelimiter.Rate) error{l.SetRate}, rated: []account{a}}
+		return setup{limiter: l, accounts: []account{a}, most: 5, setRate: []func(ratelimiter.Rate) error{l.SetRate},
+			rated: []account{a}}
 	},
 	"window": func(r ratelimiter.Rate) setup {
-		l, a := must(ratelimiter.NewSlidingWindow(r)), &history{rate: r}
-		return setup{limiter: l, accounts: []account{a}, most: r.Count}
+		l, a := must(ratelimiter.NewSlidingWindow(r)), &history{rate: r, least: r.Count}
+		setRate := func(q ratelimiter.Rate) error { return l.SetRate(a.raised(q)) }
+		return setup{limiter: l, accounts: []account{a}, most: r.Count, setRate: []func(ratelimiter.Rate) error{setRate},
+			rated: []account{a}}
+	},
+	"requests and tokens": func(r ratelimiter.Rate) setup {
+		q := ratelimiter.Rate{Count: 2, Per: max(r.Per/3, 2)}
+		w, h := must(ratelimiter.NewSlidingWindow(q)), &history{rate: q}
+		b, a := must(ratelimiter.NewTokenBucket(r)), newTokens(r, 1)
+		l := must(ratelimiter.NewAll(ratelimiter.CountRequests(w), b))
+		return setup{limiter: l, accounts: []account{unit{h}, a}, most: 6,
+			setRate: []func(ratelimiter.Rate) error{b.SetRate}, rated: []account{a}}
 	},
 	"paused": func(r ratelimiter.Rate) setup {
 		b, a := must(ratelimiter.NewTokenBucket(r)), newTokens(r, 1)
 		c, l := &closed{}, ratelimiter.NewPausable(b)
-		return setup{limiter: l, accounts: []account{a, c}, most: 6, setRate: []func(ratelimiter.Rate) error{b.SetRate}, rated: []account{a}, pause: l.PauseFor, closed: c}
+		return setup{limiter: l, accounts: []account{a, c}, most: 6, setRate: []func(ratelimiter.Rate) error{b.SetRate},
+			rated: []account{a}, pause: l.PauseFor, closed: c}
 	},
 	"all": func(r ratelimiter.Rate) setup {
 		q := ratelimiter.Rate{Count: 3, Per: r.Per / 2}
@@ -276,7 +319,8 @@ var setups = map[string]func(r ratelimiter.Rate) setup{
 		s, k := must(ratelimiter.NewTokenBucket(q)), newTokens(q, 1)
 		c, p := &closed{}, ratelimiter.NewPausable(s)
 		l := must(ratelimiter.NewAll(b, w, p))
-		return setup{limiter: l, accounts: []account{a, h, k, c}, most: 3, setRate: []func(ratelimiter.Rate) error{b.SetRate, s.SetRate}, rated: []account{a, k}, pause: p.PauseFor, closed: c}
+		return setup{limiter: l, accounts: []account{a, h, k, c}, most: 3, setRate: []func(ratelimiter.Rate) error{b.SetRate,
+			s.SetRate}, rated: []account{a, k}, pause: p.PauseFor, closed: c}
 	},
 }
 
@@ -349,7 +393,8 @@ func play(src source, name string, steps int, fail func(format string, args ...a
 			want := f.granted >= 0 || f.outcome != nil
 			switch {
 			case f.back != want:
-				fail("%s: at %d request %d (cost %d): back %v (err %v), want %v (granted %d, outcome %v)", what, now(), f.id, f.cost, f.back, f.err, want, f.granted, f.outcome)
+				fail("%s: at %d request %d (cost %d): back %v (err %v), want %v (granted %d, outcome %v)", what, now(), f.id,
+					f.cost, f.back, f.err, want, f.granted, f.outcome)
 			case f.back && f.outcome == nil && (f.err != nil || f.when != f.granted):
 				fail("%s: request %d (cost %d): %v at %d, want a grant at %d", what, f.id, f.cost, f.err, f.when, f.granted)
 			case f.back && f.outcome != nil && !errors.Is(f.err, f.outcome):

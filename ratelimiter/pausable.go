@@ -206,7 +206,7 @@ func (p *Pausable) AcquireWithin(ctx context.Context, req Request, maxWait time.
 }
 
 // Adjust implements [Adjuster] if the inner limiter does, and does nothing
-// otherwise.
+// otherwise; see [AsAdjuster].
 func (p *Pausable) Adjust(req Request, actual int) {
 	if p.foreign {
 		adjust(p.inner, req, actual)
@@ -215,8 +215,9 @@ func (p *Pausable) Adjust(req Request, actual int) {
 	p.adjust(req, actual)
 }
 
-func (p *Pausable) whole() bool  { return !p.foreign }
-func (p *Pausable) canTry() bool { return !p.foreign || canTry(p.inner) }
+func (p *Pausable) whole() bool     { return !p.foreign }
+func (p *Pausable) canTry() bool    { return !p.foreign || canTry(p.inner) }
+func (p *Pausable) canAdjust() bool { return !p.foreign || canAdjust(p.inner) }
 
 // String names the inner limiter.
 func (p *Pausable) String() string { return "pausable " + describe(p.inner) }

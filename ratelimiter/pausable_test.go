@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -327,7 +328,8 @@ func TestPausableTry(t *testing.T) {
 				s.t.Error(ok, in)
 			}
 			var excess *ratelimiter.ExcessError
-			if err := p.AcquireWithin(s.t.Context(), any1, time.Second-1); !errors.As(err, &excess) || excess.Limit != "pause" || s.at() != at {
+			if err := p.AcquireWithin(s.t.Context(), any1, time.Second-1); !errors.As(err, &excess) ||
+				excess.Limit != "pause" || s.at() != at {
 				s.t.Error(err)
 			}
 			if err := p.AcquireWithin(s.t.Context(), any1, time.Second); err != nil || s.at() != at+time.Second {
@@ -432,4 +434,51 @@ func TestPauseIsNoReasonToShed(t *testing.T) {
 			c.cancel()
 		}
 	})
+}
+
+// TestPausedForeignAgainstLog: around a limiter from elsewhere nobody is let go during a pause, each grant is acquired
+// once, and who gives up has it given back.
+func TestPausedForeignAgainstLog(t *testing.T) {
+	for seed := range uint64(40) {
+		virtual(t, func(s *stage) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			w := window(1000, 10_000*time.Hour)
+			inner := must(ratelimiter.NewAll(w, bucket(20, time.Second)))
+			p := ratelimiter.NewPausable(adjustable{foreign(inner), inner})
+			type span struct{ from, until time.Duration }
+			var pauses []span
+			var cs []*call
+			for range 150 {
+				switch rng.IntN(4) {
+				case 0:
+					d := time.Duration(rng.IntN(1000)) * ms
+					pauses = append(pauses, span{s.at(), s.at() + d})
+					pause(s.t, p, d)
+				case 1:
+					if len(cs) > 0 {
+						cs[rng.IntN(len(cs))].cancel()
+					}
+				default:
+					cs = append(cs, s.call(p, any1))
+				}
+				time.Sleep(time.Duration(rng.IntN(100)) * ms)
+			}
+			granted := 0
+			for i, c := range cs {
+				<-c.done
+				if c.err != nil {
+					continue
+				}
+				granted++
+				for _, x := range pauses {
+					if c.when > x.from && c.when < x.until {
+						s.t.Errorf("call %d was let go at %v, in the pause from %v to %v", i, c.when, x.from, x.until)
+					}
+				}
+			}
+			if got := 1000 - w.Stats().Available; got != granted {
+				s.t.Errorf("%d granted, but %d used up", granted, got)
+			}
+		})
+	}
 }

@@ -27,15 +27,17 @@ import (
 // is, one interval (Per/Count) after its last grant, or cost intervals after one of
 // a higher cost. Then it is like one that was never seen, and it is only such keys
 // that are forgotten: however many keys there are, none gets a new bucket before
-// its old one is full. While it takes up memory that is at most 64 bytes, 46 on
-// average, and the bytes of the key itself; up to twice as much while a sweep is
-// under way. A key for which somebody waits takes up some 2 KB.
+// its old one is full. While it takes up memory that is at most 64 bytes (measured:
+// 56 at worst, 45 on average over all numbers of keys) and the bytes of the key
+// itself; up to twice as much while a sweep is under way. A key for which somebody
+// waits takes up some 2 KB.
 //
 // The sweep comes by itself, without any traffic, from a timer that is set only
 // while there is something to be swept. It keeps no goroutine, and comes at most
 // every 10 s and at least once in the longer of 10 s and an interval, or in 1 h if
 // the interval is longer than that. It goes through 80,000 to 300,000 keys a second,
-// in steps of less than 1 ms, in between which requests are granted.
+// at most 1,024 in a step, which takes less than 0.1 ms, and in between requests are
+// granted.
 //
 // There is no upper limit to the number of keys. If keys come from strangers, a
 // limit in front of the PerKey, for all keys together, bounds them: no more are in
@@ -43,9 +45,10 @@ import (
 //
 // # Cost
 //
-// An Acquire that need not wait takes about 150 ns, more as the keys no longer fit
+// An Acquire that need not wait takes 150 to 200 ns, more as the keys no longer fit
 // into the processor's cache, and allocates nothing if the key is in memory. All
-// keys share one lock, which nobody holds while waiting.
+// keys share one lock, which nobody holds while waiting. Through an [All] it takes
+// about 1 µs.
 //
 // All methods are safe for concurrent use.
 type PerKey struct{ table[string] }
@@ -150,7 +153,7 @@ func (p *PerKey) String() string { return p.table.String() }
 //
 // A worker takes up memory, at most 40 bytes, only until its bucket is full again;
 // see [PerKey], which also says how that comes back. An Acquire that need not wait
-// takes about 150 ns and allocates nothing if the worker is in memory. All methods
+// takes about 130 ns and allocates nothing if the worker is in memory. All methods
 // are safe for concurrent use.
 type PerWorker struct{ table[int] }
 

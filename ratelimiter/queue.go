@@ -95,7 +95,7 @@ func (l *line) tryAcquire(req Request) (bool, time.Duration) {
 // locked and returns with it unlocked.
 func (l *line) enter(ctx context.Context, d *domain, a ask, most time.Duration) error {
 	now := l.now()
-	if l.head == nil && l.open(now, a) {
+	if l.head == nil && l.open(d, now, a) {
 		l.take(now, now, a, nil)
 		l.leaveIdle()
 		d.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *line) try(d *domain, a ask) (ok bool, retryAfter time.Duration) {
 	defer d.mu.Unlock()
 	defer l.leaveIdle()
 	now := l.now()
-	if l.head == nil && l.open(now, a) {
+	if l.head == nil && l.open(d, now, a) {
 		l.take(now, now, a, nil)
 		return true, 0
 	}
@@ -149,13 +149,16 @@ func (l *line) adjust(d *domain, a ask, actual int) {
 }
 
 // open reports whether a request that finds the line empty may go at once.
-func (l *line) open(now int64, a ask) bool {
+func (l *line) open(d *domain, now int64, a ask) bool {
 	if l.begins {
-		l.begin(now)
+		l.begin(now, d.seq+1) // its number if it has to wait
 	}
 	for i := range l.parts {
 		p := &l.parts[i]
 		c := p.cost(a)
+		if p.begins != nil && len(p.lines) > 0 { // somebody else's turn
+			return false
+		}
 		if c < 0 || c > p.most || p.sched.earliest(now+p.ahead, c) > now+p.ahead {
 			return false
 		}
@@ -239,7 +242,13 @@ func (l *line) soonest(now int64, a ask) (t int64, by *part) {
 	t = longAgo
 	for i := range l.parts {
 		p := &l.parts[i]
-		if e := p.earliest(now, a); by == nil || e > t {
+		var e int64
+		if p.begins != nil && len(p.lines) > 0 {
+			e = p.toLine(p.begins.atBest(now+p.ahead, p.cost(a)))
+		} else {
+			e = p.earliest(now, a)
+		}
+		if by == nil || e > t {
 			t, by = e, p
 		}
 	}
@@ -310,6 +319,9 @@ func (l *line) leave(w *waiter, since int64) {
 		w.prev.next = w.next
 		return
 	}
+	if l.begins {
+		l.end(since)
+	}
 	l.head = w.next
 	if l.head == nil {
 		l.newHead(longAgo)
@@ -318,15 +330,25 @@ func (l *line) leave(w *waiter, since int64) {
 		return
 	}
 	l.newHead(max(since, l.head.asked))
-	if l.begins {
-		l.begin(l.since)
+}
+
+// begin begins the turn of the line's request numbered seq, unless it has begun,
+// with all beginners for whom nobody is before it.
+func (l *line) begin(now int64, seq uint64) {
+	for i := range l.parts {
+		p := &l.parts[i]
+		if p.begins != nil && p.first(l) && (l.head == nil || p.turn != seq) {
+			p.turn = seq
+			p.begins.begin(max(now+p.ahead, p.ended))
+		}
 	}
 }
 
-func (l *line) begin(now int64) {
+// end ends the turns of the head of the line.
+func (l *line) end(now int64) {
 	for i := range l.parts {
-		if p := &l.parts[i]; p.begins != nil {
-			p.begins.begin(now + p.ahead)
+		if p := &l.parts[i]; p.first(l) {
+			p.ended = now + p.ahead
 		}
 	}
 }
@@ -398,10 +420,17 @@ func (l *line) lookBefore(d *domain, now int64) (found bool) {
 // them a line before this one holds it up.
 func (l *line) examine(now int64, w *waiter) {
 	l.due, l.held = l.since, false
+	if l.begins {
+		l.begin(l.since, w.seq)
+	}
 	for i := range l.parts {
 		p := &l.parts[i]
-		p.due = p.earliest(now, w.ask)
-		p.held = len(p.lines) > 1 && !l.turn(p, now, p.cost(w.ask), w.seq)
+		if p.begins != nil && !p.first(l) {
+			p.due, p.held = longAgo, true
+		} else {
+			p.due = p.earliest(now, w.ask)
+			p.held = len(p.lines) > 1 && !l.turn(p, now, p.cost(w.ask), w.seq)
+		}
 		l.due = max(l.due, p.due)
 		l.held = l.held || p.held
 	}

@@ -15,9 +15,9 @@ import (
 // being noticed.
 //
 // It is serial. The request at the head of the line waits for the window, then for the whole of its delay, and is granted;
-// only then does the next begin. So the throughput is at most the smaller of the rate and one per mean delay, and is below
-// the rate in general. Grants are made in order of arrival. A request that gives up passes its turn on and counts for
-// nothing.
+// only then does the turn of the next begin, also if they come through different limiters that share this one. So the
+// throughput is at most the smaller of the rate and one per mean delay, and is below the rate in general. Grants are made in
+// order of arrival. A request that gives up passes its turn on and counts for nothing.
 //
 // The delay is Per/Count, the interval, times a multiplier drawn anew for each request: with φ uniform in [0, 2π) and
 // s = |sin φ|,
@@ -28,7 +28,7 @@ import (
 // the fluctuation f. With the defaults the multiplier's mean is about 0.57.
 //
 // TryAcquire draws a delay like any other request, and so grants only when that is zero. Costs add up in the window; one
-// above Count is a [*CostError]. All methods are safe for concurrent use.
+// above Count is a [*CostError]. The zero RandomizedInterval is not usable. All methods are safe for concurrent use.
 type RandomizedInterval struct {
 	single
 	sched randomized
@@ -67,18 +67,17 @@ func WithRandom(r *rand.Rand) RandomizedOption {
 func NewRandomizedInterval(r Rate, opts ...RandomizedOption) (*RandomizedInterval, error) {
 	l := new(RandomizedInterval)
 	m := &l.sched.multiplier
-	*m = multiplier{mean: 0.9, stdDev: 0.2, lower: 0, upper: 1.1, fluctuation: 0.005, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
-	for _, opt := range opts {
-		opt(m)
-	}
+	*m = multiplier{mean: 0.9, stdDev: 0.2, lower: 0, upper: 1.1, fluctuation: 0.005,
+		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+	fault := apply(opts, m)
 	err := checkWindow(r)
 	if err == nil {
 		m.interval = float64(r.Per) / float64(r.Count)
 	}
-	if err := errors.Join(err, m.check()); err != nil {
+	if err := errors.Join(fault, err, m.check()); err != nil {
 		return nil, err
 	}
-	l.sched.setRate(r)
+	l.sched.setRate(0, r)
 	l.init(&l.sched, fmt.Sprintf("randomized interval %v", r), l.sched.count)
 	return l, nil
 }
@@ -107,25 +106,38 @@ func (l *RandomizedInterval) Adjust(req Request, actual int) {
 // String names the limit, for example "randomized interval 100/m".
 func (l *RandomizedInterval) String() string { return l.line.String() }
 
-// randomized is the schedule: a window, and the delay of the request at the head of the line.
+// randomized is the schedule: a window, and the delay of the request whose turn it is.
 type randomized struct {
 	window
 	multiplier
-	begun int64 // when that request came to the head
+	begun int64 // when its turn began
+	room  int64 // when the window had room for it, or will have
 	delay int64
 }
 
-func (r *randomized) begin(now int64) {
-	r.begun, r.delay = now, r.draw()
+func (r *randomized) begin(now int64) { r.begun, r.room, r.delay = now, now, r.draw() }
+
+// earliest is for the request whose turn it is: the window first, then the delay. A window with room does not say since when
+// it has it, so that is kept.
+func (r *randomized) earliest(now, cost int64) int64 {
+	t := r.window.earliest(now, cost)
+	switch {
+	case t >= never:
+		return never
+	case t <= now:
+		t = min(r.room, now)
+	}
+	r.room = max(t, r.begun)
+	return r.room + r.delay
 }
 
-// earliest is for the request at the head: the window first, then the delay.
-func (r *randomized) earliest(now, cost int64) int64 {
+// atBest is for a request whose delay has not been drawn.
+func (r *randomized) atBest(now, cost int64) int64 {
 	t := r.window.earliest(now, cost)
 	if t >= never {
 		return never
 	}
-	return max(r.begun, t) + r.delay
+	return max(t, now) + int64(r.lower*r.interval)
 }
 
 // after reckons with the mean delay of those ahead.
@@ -176,7 +188,8 @@ func (m *multiplier) check() error {
 	case m.fluctuation < 0:
 		bad("WithFluctuation is %v, must be at least 0", m.fluctuation)
 	case bounds && 2*m.fluctuation > m.upper-m.lower:
-		bad("WithFluctuation is %v, must be at most half of the distance between the bounds %v and %v", m.fluctuation, m.lower, m.upper)
+		bad("WithFluctuation is %v, must be at most half of the distance between the bounds %v and %v", m.fluctuation,
+			m.lower, m.upper)
 	}
 	if m.random == nil {
 		bad("WithRandom is nil, leave it out for a source seeded at random")

@@ -2,6 +2,7 @@ package ratelimiter_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -87,7 +88,8 @@ func TestRandomizedInterval(t *testing.T) {
 	})
 	t.Run("RI3 it waits for the quota and then for the whole delay, serially", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := newRandomized(t, ratelimiter.Rate{Count: 2, Per: time.Second}, ratelimiter.WithBounds(0.2, 0.2), ratelimiter.WithFluctuation(0))
+			l := newRandomized(t, ratelimiter.Rate{Count: 2, Per: time.Second}, ratelimiter.WithBounds(0.2, 0.2),
+				ratelimiter.WithFluctuation(0))
 			start := time.Now()
 			granted := make([]time.Duration, 5)
 			for i := range granted {
@@ -134,7 +136,8 @@ func TestRandomizedInterval(t *testing.T) {
 	})
 	t.Run("one that gives up passes its turn on and counts for nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := newRandomized(t, ratelimiter.Rate{Count: 1, Per: time.Second}, ratelimiter.WithBounds(0.5, 0.5), ratelimiter.WithFluctuation(0))
+			l := newRandomized(t, ratelimiter.Rate{Count: 1, Per: time.Second}, ratelimiter.WithBounds(0.5, 0.5),
+				ratelimiter.WithFluctuation(0))
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			gone := make(chan error, 1)
@@ -173,6 +176,121 @@ func TestRandomizedInterval(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	})
+}
+
+// TestRandomizedTurns: what others do, by this way or another, neither shortens nor lengthens anybody's delay.
+func TestRandomizedTurns(t *testing.T) {
+	make := func(t *testing.T, r ratelimiter.Rate) *ratelimiter.RandomizedInterval { // a delay of half an interval
+		return newRandomized(t, r, ratelimiter.WithBounds(0.5, 0.5), ratelimiter.WithFluctuation(0))
+	}
+	t.Run("a look at the window does not forget when it had room", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := make(t, per(1, time.Second))
+			s.acquire(l, any1, 500*ms)
+			c := s.call(l, any1) // room at 1.5 s, so 2 s
+			time.Sleep(1200 * ms)
+			l.Adjust(ratelimiter.Request{Index: 7}, 1) // nothing changes, but everything is looked at
+			s.wantGrants([]*call{c}, 2*time.Second)
+		})
+	})
+	t.Run("refusals by another way do not restart the turn", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := make(t, per(1, time.Second))
+			c := s.call(must(ratelimiter.NewAll(l, bucket(1e9, time.Second))), any1)
+			for range 49 {
+				time.Sleep(10 * ms)
+				if ok, _ := l.TryAcquire(any1); ok {
+					t.Error("overtaken")
+				}
+			}
+			s.wantGrants([]*call{c}, 500*ms)
+		})
+	})
+	t.Run("a turn begins when the one before, of another way, has ended", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := make(t, per(10, 10*time.Second))
+			all := must(ratelimiter.NewAll(l, bucket(1e9, time.Second)))
+			gone, first, second, third := s.call(l, any1), s.call(all, any1), s.call(l, any1), s.call(all, any1)
+			time.Sleep(300 * ms)
+			gone.cancel()
+			s.wantGrants([]*call{first, second, third}, 800*ms, 1300*ms, 1800*ms)
+		})
+	})
+	t.Run("the delay of another is no reason to give a deadline up", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := newRandomized(t, per(1, time.Second), ratelimiter.WithMultiplier(5, 0), ratelimiter.WithBounds(0, 2),
+				ratelimiter.WithFluctuation(0))
+			head := s.call(l, any1)
+			ctx, cancel := context.WithTimeout(s.t.Context(), ms)
+			defer cancel()
+			c := s.callCtx(ctx, l, any1)
+			time.Sleep(ms)
+			synctest.Wait()
+			if head.back() || !c.back() || c.when != ms {
+				t.Errorf("head back %v; the one behind %v at %v, want it to wait until its deadline", head.back(), c.err, c.when)
+			}
+			head.cancel()
+		})
+	})
+	t.Run("but the window and the least delay are", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := make(t, per(2, time.Minute))
+			s.acquire(l, cost(2), 15*time.Second)
+			head := s.call(l, any1) // room at 75 s, so 90 s
+			for _, tt := range []struct {
+				deadline, told time.Duration
+			}{{75*time.Second - 1, 0}, {75 * time.Second, 75 * time.Second}} {
+				start := s.at()
+				ctx, cancel := context.WithTimeout(s.t.Context(), tt.deadline)
+				err := l.Acquire(ctx, any1)
+				if took := s.at() - start; !errors.Is(err, context.DeadlineExceeded) || took != tt.told {
+					t.Errorf("a deadline in %v: %v after %v, want to be told after %v", tt.deadline, err, took, tt.told)
+				}
+				cancel()
+			}
+			s.wantGrants([]*call{head}, 90*time.Second)
+		})
+	})
+	t.Run("whoever is held sets no timer", func(t *testing.T) {
+		virtual(t, func(s *stage) {
+			l := make(t, per(1, time.Hour))
+			all := must(ratelimiter.NewAll(l, bucket(1e9, time.Second)))
+			first, second := s.call(all, any1), s.call(l, any1)
+			s.wantGrants([]*call{first, second}, 30*time.Minute, 2*time.Hour)
+			if n := ratelimiter.Fired(l); n != 1 {
+				t.Errorf("the timer of the second went off %d times", n)
+			}
+		})
+	})
+}
+
+// TestB27DelayAndDeadline: a random delay never makes a caller sleep past its deadline, and one that cannot fit before it is
+// refused at once.
+func TestB27DelayAndDeadline(t *testing.T) {
+	virtual(t, func(s *stage) {
+		rng := rand.New(rand.NewPCG(27, 0))
+		l := newRandomized(t, per(1000, 1000*time.Second), ratelimiter.WithBounds(0.2, 1.1)) // 0.2 s to 1.1 s each
+		early, late := 0, 0
+		for range 1000 {
+			start, most := s.at(), time.Duration(rng.IntN(1200))*ms
+			ctx, cancel := context.WithTimeout(s.t.Context(), most)
+			err := l.Acquire(ctx, any1)
+			cancel()
+			switch took := s.at() - start; {
+			case took > most:
+				t.Fatalf("%v with a deadline in %v", took, most)
+			case err != nil && took == 0:
+				early++
+			case err != nil:
+				t.Fatalf("%v after %v, want to be told at once", err, took)
+			default:
+				late++
+			}
+		}
+		if early < 100 || late < 100 {
+			t.Errorf("%d refused, %d granted", early, late)
+		}
 	})
 }
 

@@ -72,25 +72,32 @@ func BenchmarkRateReached(b *testing.B) {
 // made, and returns the rate reached as a share of perSecond. The first grant is
 // free, so the others measure the rate. It fails if the rate is exceeded.
 func reached(tb testing.TB, l ratelimiter.Limiter, perSecond, n, callers int) float64 {
-	each := max(n/callers, 1)
-	callers = min(callers, n)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var granted atomic.Int64
+	var took time.Duration // written by the caller with the last grant, before the others end
 	var wg sync.WaitGroup
 	start := time.Now()
 	for range callers {
 		wg.Go(func() {
-			for range each {
-				if err := l.Acquire(context.Background(), any1); err != nil {
-					tb.Error(err)
+			for {
+				if err := l.Acquire(ctx, any1); err != nil {
+					if ctx.Err() == nil {
+						tb.Error(err)
+					}
 					return
+				}
+				if granted.Add(1) == int64(n) {
+					took = time.Since(start)
+					cancel()
 				}
 			}
 		})
 	}
 	wg.Wait()
-	took := time.Since(start)
-	ideal := time.Duration(each*callers-1) * time.Second / time.Duration(perSecond)
+	ideal := time.Duration(n-1) * time.Second / time.Duration(perSecond)
 	if took < ideal-5*ms {
-		tb.Errorf("%d grants at %d/s took only %v", each*callers, perSecond, took)
+		tb.Errorf("%d grants at %d/s took only %v", n, perSecond, took)
 	}
 	return float64(ideal) / float64(took)
 }

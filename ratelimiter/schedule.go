@@ -83,11 +83,16 @@ func (a *alarm) stopped() (at int64, ok bool) {
 	return a.at.Load(), true
 }
 
-// A beginner is a schedule that does something when a request comes to the head
-// of its queue, such as drawing its delay: there, earliest of the request at the
-// head must stay what it is until take or the next begin.
+// A beginner is a schedule that serves one request after the other and does
+// something when a turn begins, such as drawing a delay. Until the next begin,
+// earliest is asked for the request whose turn it is only. What it says must not
+// change by the mere passing of time, and fits must always be false.
 type beginner interface {
 	begin(now int64)
+
+	// atBest is an instant before which a request whose turn it is not will not be
+	// granted, even if everybody before it gives up.
+	atBest(now, cost int64) int64
 }
 
 // A limit is a schedule together with the lines of those who want something of
@@ -106,6 +111,8 @@ type limit struct {
 	scope string // whom it is for; empty: all
 	most  int64  // the highest cost that can ever be granted
 	pins  int    // lines that were made for one occasion and refer to it
+	turn  uint64 // of a beginner: number of the waiter whose turn has begun
+	ended int64  // when the turn before it ended
 	lines []*line
 	// lines holds the lines with waiting callers, ordered by the arrival of the
 	// caller at the head of each.
@@ -113,7 +120,7 @@ type limit struct {
 
 // setSchedule gives the limit its schedule and its clock.
 func (x *limit) setSchedule(base time.Time, s schedule) {
-	x.base, x.sched = base, s
+	x.base, x.sched, x.ended = base, s, longAgo
 	x.stamps, _ = s.(stamper)
 	x.begins, _ = s.(beginner)
 }
@@ -125,6 +132,9 @@ func (x *limit) String() string {
 	}
 	return x.name + " for " + x.scope
 }
+
+// first reports whether no line is before l, which may have nobody in it yet.
+func (x *limit) first(l *line) bool { return len(x.lines) == 0 || x.lines[0] == l }
 
 // yields reports whether g, whose head came before, is not harmed when a
 // request of cost is granted now: it is held up by another of its limits at

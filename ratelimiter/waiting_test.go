@@ -60,7 +60,8 @@ func TestB15OthersAheadAreNoReason(t *testing.T) {
 		first.cancel()
 		s.wantGrants([]*call{second}, time.Second)
 		<-third.done
-		if err := third.err; !errors.Is(err, context.DeadlineExceeded) || third.when != 1500*ms || !strings.Contains(err.Error(), "while waiting for token bucket 1/s") {
+		if err := third.err; !errors.Is(err, context.DeadlineExceeded) || third.when != 1500*ms ||
+			!strings.Contains(err.Error(), "while waiting for token bucket 1/s") {
 			s.t.Errorf("%v at %v", err, third.when)
 		}
 	})
@@ -83,7 +84,8 @@ func TestB17ZeroRate(t *testing.T) {
 			s.t.Fatal(ok, in, c.back())
 		}
 		// Not hopeless: the rate may come back. AcquireWithin goes by what is.
-		if err := l.AcquireWithin(s.t.Context(), any1, time.Hour); !strings.HasPrefix(fmt.Sprint(err), "rate_limit: stopped token bucket") {
+		if err := l.AcquireWithin(s.t.Context(), any1, time.Hour); !strings.HasPrefix(fmt.Sprint(err),
+			"rate_limit: stopped token bucket") {
 			s.t.Error(err)
 		}
 		at := s.at()
@@ -369,7 +371,8 @@ func TestCaseDeadlineText(t *testing.T) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 50*ms)
 		defer cancel()
 		err := l.Acquire(ctx, any1)
-		want := "ratelimiter: not waiting for token bucket 1/10s: the next grant in 10s would come after the deadline: context deadline exceeded"
+		want := "ratelimiter: not waiting for token bucket 1/10s: the next grant in 10s would come after the deadline: " +
+			"context deadline exceeded"
 		if !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
 			s.t.Errorf("%q, want %q", err, want)
 		}

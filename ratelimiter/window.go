@@ -19,13 +19,15 @@ import (
 // unless the goroutine loses its processor just there.
 //
 // Costs add up; one above Count is a [*CostError]. Each grant is remembered for
-// Per, in 24 bytes. If Count is above 65,536, grants that come in the same
-// 1/65,536 of Per are remembered together as if all came with the last of them:
-// still never more than Count, and less than 0.002 % below it, in 1.5 MiB at most.
+// Per, in 24 bytes, in a ring that grows to what has been needed. If Count is above
+// 65,536, grants that come within 1/65,534 of Per are remembered together as if all
+// came with the last of them: still never more than Count, and less than 0.002 %
+// below it, in 1.5 MiB at most.
 //
-// An Acquire that need not wait takes about 50 ns whatever Count is; one of cost
-// k looks at the grants whose room it needs, at most k. All methods are safe for
-// concurrent use.
+// An Acquire that need not wait takes some 35 ns more than a look at the clock,
+// which takes 30 to 60 ns, whatever Count is, and allocates nothing; one of cost k
+// looks at the grants whose room it needs, at most k. The zero SlidingWindow is not
+// usable. All methods are safe for concurrent use.
 type SlidingWindow struct {
 	single
 	window window
@@ -39,7 +41,7 @@ func NewSlidingWindow(r Rate) (*SlidingWindow, error) {
 		return nil, err
 	}
 	s := new(SlidingWindow)
-	s.window.setRate(r)
+	s.window.setRate(0, r)
 	s.init(&s.window, windowName(r), s.window.count)
 	return s, nil
 }
@@ -72,8 +74,8 @@ func (s *SlidingWindow) Acquire(ctx context.Context, req Request) error {
 	// As in TokenBucket.Acquire.
 	if len(s.limit.lines) == 0 && req.Cost >= 0 {
 		now, cost := s.line.now(), int64(max(req.Cost, 1))
-		if cost <= s.limit.most && s.window.earliest(now, cost) <= now {
-			s.window.take(now, now, cost, tagOf(req))
+		if cost <= s.limit.most && s.window.holds(now, cost) {
+			s.window.add(granted{at: now, cost: uint32(cost), tag: tagOf(req)})
 			if !contended {
 				d.mu.Unlock()
 				return nil
@@ -121,8 +123,8 @@ func (s *SlidingWindow) SetRate(r Rate) error {
 			return err
 		}
 	}
-	s.change(func(int64) {
-		s.window.setRate(r)
+	s.change(func(now int64) {
+		s.window.setRate(now, r)
 		s.limit.name, s.limit.most = windowName(r), s.window.count
 	})
 	return nil
@@ -146,10 +148,11 @@ const maxGrants = 1 << 16
 type window struct {
 	count, per int64
 	slice      int64 // grants within a slice share an entry; 0: each has its own
+	end        int64 // of the slice of the newest entry
 	halted     bool  // the rate is zero
 
 	ring []granted // its length is a power of two
-	head int       // index of the oldest entry
+	head int       // number of the oldest entry; its index is the remainder by the length
 	n    int       // number of entries
 	used int64     // sum of all costs
 	odd  int       // entries whose cost is not 1
@@ -162,13 +165,14 @@ type granted struct {
 	tag   uint32 // 0: several requests, or none
 }
 
-func (w *window) setRate(r Rate) {
+func (w *window) setRate(now int64, r Rate) {
+	w.expire(now)
 	if w.halted = r == (Rate{}); w.halted {
 		return
 	}
-	w.count, w.per, w.slice = int64(r.Count), int64(r.Per), 0
-	if w.count > maxGrants {
-		w.slice = w.per / maxGrants
+	w.count, w.per, w.slice, w.end = int64(r.Count), int64(r.Per), 0, longAgo
+	if w.count > maxGrants { // a period touches two slices more than it is long
+		w.slice = w.per/(maxGrants-2) + 1
 	}
 }
 
@@ -176,23 +180,28 @@ func (w *window) entry(i int) *granted { return &w.ring[(w.head+i)&(len(w.ring)-
 
 // expire forgets what was granted a period ago or before.
 func (w *window) expire(now int64) {
+	last, ring := now-w.per, w.ring
 	for w.n > 0 {
-		e := w.entry(0)
-		if e.at <= now-w.per && e.alarm != nil {
-			if at, ok := e.alarm.stopped(); ok {
-				e.at, e.alarm = max(e.at, at), nil
-			}
-		}
-		if e.at > now-w.per || e.alarm != nil {
+		e := &ring[w.head&(len(ring)-1)]
+		if e.at > last || e.alarm != nil && !e.over(last) {
 			return
 		}
 		w.used -= int64(e.cost)
 		if e.cost != 1 {
 			w.odd--
 		}
-		w.head = (w.head + 1) & (len(w.ring) - 1)
+		w.head++
 		w.n--
 	}
+}
+
+// over reports whether all callers of e were awake at the instant last or before.
+func (e *granted) over(last int64) bool {
+	at, ok := e.alarm.stopped()
+	if ok {
+		e.at, e.alarm = max(e.at, at), nil
+	}
+	return ok && e.at <= last
 }
 
 func (w *window) earliest(now, cost int64) int64 {
@@ -234,13 +243,21 @@ func (w *window) after(now, ahead, cost int64) int64 {
 	w.expire(now)
 	turns, rest := (ahead+cost-1)/w.count, (ahead+cost-1)%w.count+1
 	if turns > never/w.per/2 {
-		return never - 1
+		return never
 	}
 	return max(now, w.freed(w.used+rest-w.count)) + turns*w.per
 }
 
+// holds reports whether cost may be granted at now. While there is room for it
+// beside everything that is remembered, nothing need be forgotten.
+func (w *window) holds(now, cost int64) bool {
+	if !w.halted && w.used+cost > w.count {
+		w.expire(now)
+	}
+	return !w.halted && w.used+cost <= w.count
+}
+
 func (w *window) take(now, _, cost int64, tag uint32) {
-	w.expire(now)
 	w.add(granted{at: now, cost: uint32(cost), tag: tag})
 }
 
@@ -258,17 +275,14 @@ func (w *window) asleep() *alarm {
 // add makes e the newest entry, or part of it.
 func (w *window) add(e granted) {
 	w.used += int64(e.cost)
-	if w.slice > 0 && w.n > 0 {
-		last := w.entry(w.n - 1)
-		if sum := uint64(last.cost) + uint64(e.cost); last.at/w.slice == e.at/w.slice && sum <= math.MaxUint32 {
-			if last.cost == 1 {
-				w.odd++
-			}
-			last.at, last.cost, last.tag = e.at, uint32(sum), 0
+	if w.slice > 0 {
+		if e.at < w.end && w.join(e) {
 			return
 		}
+		w.end = e.at + w.slice
 	}
 	if w.n == len(w.ring) {
+		w.expire(e.at)
 		w.grow()
 	}
 	w.n++
@@ -278,7 +292,28 @@ func (w *window) add(e granted) {
 	}
 }
 
+// join makes e part of the newest entry, if there is one that it fits into.
+func (w *window) join(e granted) bool {
+	if w.n == 0 {
+		return false
+	}
+	last := w.entry(w.n - 1)
+	sum := uint64(last.cost) + uint64(e.cost)
+	if sum > math.MaxUint32 {
+		return false
+	}
+	if last.cost == 1 {
+		w.odd++
+	}
+	last.at, last.cost, last.tag = e.at, uint32(sum), 0
+	return true
+}
+
+// grow makes room for an entry if there is none.
 func (w *window) grow() {
+	if w.n < len(w.ring) {
+		return
+	}
 	ring := make([]granted, max(2*w.n, 8))
 	for i := range w.n {
 		ring[i] = *w.entry(i)

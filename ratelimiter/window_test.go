@@ -118,6 +118,22 @@ func TestB69NoSubWindows(t *testing.T) {
 	})
 }
 
+// TestB70CountRestartsWhenItExpires: asked at the very instant at which everything expires, a window has all its room again,
+// and what is granted then counts for a whole period.
+func TestB70CountRestartsWhenItExpires(t *testing.T) {
+	virtual(t, func(s *stage) {
+		l := window(3, time.Second)
+		s.acquire(l, cost(3), 0)
+		time.Sleep(time.Second)
+		s.acquire(l, any1, time.Second)
+		if got := l.Stats().Available; got != 2 {
+			s.t.Errorf("%d available, want 2: the count has restarted at 1", got)
+		}
+		s.acquire(l, cost(2), time.Second)
+		s.acquire(l, any1, 2*time.Second)
+	})
+}
+
 func TestB77NoEdge(t *testing.T) {
 	virtual(t, func(s *stage) {
 		l := window(5, 200*ms)
@@ -232,6 +248,41 @@ func TestWindowSetRate(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		s.wantGrants([]*call{c}, at)
+	})
+}
+
+// TestWindowForgets: what was granted a period ago or before stays forgotten when
+// the period is made longer.
+func TestWindowForgets(t *testing.T) {
+	virtual(t, func(s *stage) {
+		l := window(2, time.Second)
+		s.acquire(l, any1, 0)
+		time.Sleep(500 * ms)
+		s.acquire(l, any1, 500*ms)
+		time.Sleep(500 * ms)
+		if err := l.SetRate(per(2, time.Hour)); err != nil {
+			s.t.Fatal(err)
+		}
+		s.acquire(l, any1, time.Second)
+		s.acquire(l, any1, time.Hour+500*ms)
+	})
+}
+
+// TestWindowMemory: what a window remembers is bounded, also when all of it comes
+// as far apart as it can.
+func TestWindowMemory(t *testing.T) {
+	virtual(t, func(s *stage) {
+		const n = 70_000
+		l := window(n, n*time.Microsecond)
+		for range 3 * n {
+			if ok, in := l.TryAcquire(any1); !ok && in > time.Microsecond {
+				s.t.Fatal(in)
+			}
+			time.Sleep(time.Microsecond)
+		}
+		if got := ratelimiter.Remembered(l); got > 1<<16 {
+			s.t.Errorf("room for %d grants", got)
+		}
 	})
 }
 

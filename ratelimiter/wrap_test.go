@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-go/penstock/ratelimiter"
+	"golang.org/x/time/rate"
 )
 
 // Texts, and what a wrapper passes on.
@@ -24,15 +25,18 @@ func TestTexts(t *testing.T) {
 		{fmt.Sprint(ratelimiter.CountRequests(b)), "token bucket 10/s"},
 		{ratelimiter.NewPausable(foreign(b)).String(), "pausable ratelimiter.Func"},
 		{(&ratelimiter.KeyError{Key: "a"}).Error(), `ratelimiter: no limit for key "a"`},
-		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", Scope: `key "a"`, RetryAfter: time.Second}).Error(), `rate_limit: token bucket 1/s for key "a": next grant in 1s`},
-		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", RetryAfter: ratelimiter.Never}).Error(), "rate_limit: token bucket 1/s for all requests: nothing is granted at present"},
+		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", Scope: `key "a"`, RetryAfter: time.Second}).Error(),
+			`rate_limit: token bucket 1/s for key "a": next grant in 1s`},
+		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", RetryAfter: ratelimiter.Never}).Error(),
+			"rate_limit: token bucket 1/s for all requests: nothing is granted at present"},
 		{(&ratelimiter.CostError{Limit: "x", Cost: -3}).Error(), "ratelimiter: x: cost -3 is negative"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%q, want %q", tt.got, tt.want)
 		}
 	}
-	if !errors.Is(&ratelimiter.KeyError{}, ratelimiter.ErrNeverGranted) || errors.Is(&ratelimiter.ExcessError{}, ratelimiter.ErrNeverGranted) {
+	if !errors.Is(&ratelimiter.KeyError{}, ratelimiter.ErrNeverGranted) || errors.Is(&ratelimiter.ExcessError{},
+		ratelimiter.ErrNeverGranted) {
 		t.Error("ErrNeverGranted")
 	}
 }
@@ -73,6 +77,19 @@ func TestCountRequestsAlone(t *testing.T) {
 			s.t.Error(o.seen)
 		}
 		f := ratelimiter.CountRequests(foreign(w))
+		for _, tt := range []struct {
+			l    ratelimiter.Limiter
+			want bool
+		}{
+			{w, true}, {c, true}, {f, false}, {foreign(w), false},
+			{ratelimiter.NewPausable(w), true}, {ratelimiter.NewPausable(f), false},
+			{must(ratelimiter.NewAll(w, adjustable{foreign(o), w})), true}, {must(ratelimiter.NewAll(w, foreign(o))), false},
+			{ratelimiter.FromRate(rate.NewLimiter(1, 1)), false},
+		} {
+			if a, ok := ratelimiter.AsAdjuster(tt.l); ok != tt.want || ok && a == nil {
+				s.t.Errorf("%v: an Adjuster: %v, want %v", tt.l, ok, tt.want)
+			}
+		}
 		if _, ok := ratelimiter.AsTryAcquirer(f); ok {
 			s.t.Error("a TryAcquirer around none")
 		}

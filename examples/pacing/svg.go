@@ -32,7 +32,8 @@ func draw(p plan, s settings, results []result, how string) []byte {
 	d.add(svgStyle)
 	d.add(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="10"/>`, svgWidth-1, bottom+73)
 	d.label(24, 40, "title", "The same requests through each limiter")
-	d.label(24, 62, "soft", fmt.Sprintf("Every limiter is asked for %d requests/s. Each mark is a grant; ×5 marks five at once.", s.rate))
+	d.label(24, 62, "soft", fmt.Sprintf("Every limiter is asked for %d requests/s. Each mark is a grant; ×5 marks five at "+
+		"once.", s.rate))
 	for i, r := range results {
 		d.pauses(r, plotTop+laneHeight*i) // below everything else
 	}

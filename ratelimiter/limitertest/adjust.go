@@ -47,14 +47,16 @@ func (r *run) adjustRefund() {
 	got := r.adjusted(p.n, at, func(int) int { return 0 })
 	for i := range got {
 		if got[i] > want[i] || i == 0 && got[i] >= want[i] {
-			r.add(adjustBack, "The first request was refunded at %v while %d callers waited. The first of them must be granted before %v, and nobody later than without the refund.\n%s",
+			r.add(adjustBack, "The first request was refunded at %v while %d callers waited. The first of them must be granted "+
+				"before %v, and nobody later than without the refund.\n%s",
 				at, p.n, want[0], difference(got, want))
 			break
 		}
 	}
 	negative := r.adjusted(p.n, at, func(int) int { return -7 })
 	if !slices.Equal(negative, got) {
-		r.add(adjustBack, "An actual cost of -7 had another effect on the callers in line than one of 0.\n%s", difference(negative, got))
+		r.add(adjustBack, "An actual cost of -7 had another effect on the callers in line than one of 0.\n%s",
+			difference(negative, got))
 	}
 }
 
@@ -83,7 +85,8 @@ func (r *run) adjustCapacity() {
 			want = count(false)
 		}
 		if got := count(true); got > want {
-			r.add(adjustFull, "%d requests that were granted at 0s were all refunded at %v. Then %d were granted at once, want no more than %d.", n, at, got, want)
+			r.add(adjustFull, "%d requests that were granted at 0s were all refunded at %v. Then %d were granted at once, want "+
+				"no more than %d.", n, at, got, want)
 		}
 	}
 }
@@ -110,12 +113,14 @@ func (r *run) adjustDebt() {
 	for i := range got {
 		later = later || got[i] > want[i]
 		if got[i] < want[i] {
-			r.add(adjustDebt, "The first request turned out to have cost twice as much. Somebody in line was granted earlier for it.\n%s", difference(got, want))
+			r.add(adjustDebt, "The first request turned out to have cost twice as much. Somebody in line was granted earlier for "+
+				"it.\n%s", difference(got, want))
 			return
 		}
 	}
 	if !later && p.free <= most {
-		r.add(adjustDebt, "The first request turned out, at %v, to have cost twice as much. None of %d callers in line was granted later than without that.", p.half(), n)
+		r.add(adjustDebt, "The first request turned out, at %v, to have cost twice as much. None of %d callers in line was "+
+			"granted later than without that.", p.half(), n)
 	}
 }
 
@@ -125,7 +130,8 @@ func (r *run) adjustSame() {
 	p := &r.profile
 	want := r.plain(p.n)
 	if got := r.adjusted(p.n, p.half(), func(cost int) int { return cost }); !slices.Equal(got, want) {
-		r.add(adjustSame, "The first request turned out to have cost what it had asked for (zero counts as 1). The callers in line must be granted as without that.\n%s", difference(got, want))
+		r.add(adjustSame, "The first request turned out to have cost what it had asked for (zero counts as 1). The callers in "+
+			"line must be granted as without that.\n%s", difference(got, want))
 	}
 }
 

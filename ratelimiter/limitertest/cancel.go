@@ -32,7 +32,8 @@ func (r *run) endedContext() {
 	r.bubble(func(s *stage) {
 		cs := s.line(r.profile.n)
 		s.askDead("with others waiting")
-		s.sameInstants(rule3, s.instants(cs...), r.profile.at, "Callers whose contexts had ended asked while %d others waited. These must be granted as if nobody had asked.", len(cs))
+		s.sameInstants(rule3, s.instants(cs...), r.profile.at, "Callers whose contexts had ended asked while %d others "+
+			"waited. These must be granted as if nobody had asked.", len(cs))
 	})
 }
 
@@ -147,8 +148,10 @@ func (r *run) cancelOneAt(p int, at time.Duration, m manner) {
 		s.sleepUntil(at)
 		want = s.instants(append(cs, s.more(newcomers)...)...)
 	})
-	story := fmt.Sprintf("%d callers waited in line, from %v on. Number %d (%s) gave up at %v; its context %s.", r.profile.n, r.profile.ask, p+1, m.what(), at, m.ends)
-	r.sameInstants(rule3, got, want, "%s The others, and %d newcomers, must be granted as if it had never asked.", story, newcomers)
+	story := fmt.Sprintf("%d callers waited in line, from %v on. Number %d (%s) gave up at %v; its context %s.",
+		r.profile.n, r.profile.ask, p+1, m.what(), at, m.ends)
+	r.sameInstants(rule3, got, want, "%s The others, and %d newcomers, must be granted as if it had never asked.", story,
+		newcomers)
 }
 
 // giveUp lets time pass until the context of c ends, and checks that c has
@@ -188,9 +191,11 @@ func (s *stage) checkGone(c *call, at time.Duration, m manner) {
 	case c.err == nil:
 		s.fatal(rule2, "%v was granted at %v. It was not its turn, and its context, which %s, ended at %v.", c, c.when, m.ends, at)
 	case !errors.Is(c.err, want):
-		s.fatal(rule2, "The context of %v, which %s, ended at %v. It returned an error that is not %v to errors.Is: %v", c, m.ends, at, want, c.err)
+		s.fatal(rule2, "The context of %v, which %s, ended at %v. It returned an error that is not %v to errors.Is: %v", c,
+			m.ends, at, want, c.err)
 	case errors.Is(c.err, ratelimiter.ErrNeverGranted):
-		s.fatal(rule6, "The context of %v ended at %v. It returned an error that is ErrNeverGranted to errors.Is, which says that the request is at fault: %v", c, at, c.err)
+		s.fatal(rule6, "The context of %v ended at %v. It returned an error that is ErrNeverGranted to errors.Is, which says "+
+			"that the request is at fault: %v", c, at, c.err)
 	case c.when > at:
 		s.fatal(rule2, "The context of %v, which %s, ended at %v. It returned only at %v.", c, m.ends, at, c.when)
 	}
@@ -248,7 +253,8 @@ func (r *run) cancelCrowds(name string, order []int) {
 		s.sleepUntil(half)
 		want = s.instants(s.more(newcomers)...)
 	})
-	r.sameInstants(rule3, got, want, "%d crowds of %d callers in line gave up one caller after the other, %s. %d newcomers at %v must be granted as if none of them had ever asked.",
+	r.sameInstants(rule3, got, want, "%d crowds of %d callers in line gave up one caller after the other, %s. %d newcomers "+
+		"at %v must be granted as if none of them had ever asked.",
 		crowds, len(order), name, newcomers, half)
 }
 
@@ -280,7 +286,8 @@ func (s *stage) notMuchLater(from time.Duration, at []time.Duration, gone int) {
 	mean := max(p.wait, p.at[len(p.at)-1]/time.Duration(len(p.at)))
 	for i, t := range at {
 		if t == never || t > from+time.Duration(i+1)*much*mean {
-			s.report(rule3, "%d callers in line gave up. Newcomer %d, at %v, was granted at %s, though a grant takes no more than %v on average.", gone, i+1, from, instant(t), mean)
+			s.report(rule3, "%d callers in line gave up. Newcomer %d, at %v, was granted at %s, though a grant takes no more "+
+				"than %v on average.", gone, i+1, from, instant(t), mean)
 			return
 		}
 	}
@@ -329,7 +336,8 @@ func (r *run) cancelsAtGrants(rng *rand.Rand) {
 		if i := slices.Index(at, never); i >= 0 {
 			at = at[:i]
 		}
-		s.sameInstants(rule3, at, p.at[:len(at)], "Of %d callers in line all but %d gave up at the instants of grants. %d were granted, and so the first %d slots must have been used.", p.n, stay, len(at), len(at))
+		s.sameInstants(rule3, at, p.at[:len(at)], "Of %d callers in line all but %d gave up at the instants of grants. %d "+
+			"were granted, and so the first %d slots must have been used.", p.n, stay, len(at), len(at))
 	})
 }
 
@@ -376,7 +384,8 @@ func (r *run) hopeless(m manner) {
 		for range often {
 			c := s.askAs(m)
 			if early && !c.back() {
-				s.fatal(rule5, "A caller at %v was refused at once, because its deadline, at %v, was hopeless. Asking again, %v waits: the first answer was not final.", p.ask, m.deadline, c)
+				s.fatal(rule5, "A caller at %v was refused at once, because its deadline, at %v, was hopeless. Asking again, %v "+
+					"waits: the first answer was not final.", p.ask, m.deadline, c)
 			}
 			early = c.back()
 		}
@@ -387,11 +396,13 @@ func (r *run) hopeless(m manner) {
 		s.settle()
 		for _, c := range gone {
 			if c.back() && c.err != nil && !errors.Is(c.err, context.DeadlineExceeded) {
-				s.fatal(rule5, "%v had a deadline at %v, before the first grant at %v. Its error is not context.DeadlineExceeded to errors.Is: %v", c, m.deadline, p.at[0], c.err)
+				s.fatal(rule5, "%v had a deadline at %v, before the first grant at %v. Its error is not context.DeadlineExceeded to "+
+					"errors.Is: %v", c, m.deadline, p.at[0], c.err)
 			}
 			s.checkGone(c, m.deadline, m)
 		}
-		s.sameInstants(rule3, s.instants(stays...), p.at, "%d callers whose deadline, at %v, came before the first grant were refused. Those behind them must be granted as if they had never asked.", often, m.deadline)
+		s.sameInstants(rule3, s.instants(stays...), p.at, "%d callers whose deadline, at %v, came before the first grant were "+
+			"refused. Those behind them must be granted as if they had never asked.", often, m.deadline)
 	})
 }
 
@@ -416,7 +427,8 @@ func (r *run) enoughIfOthersGo(m manner) {
 		cs := s.line(2, with(1, m))
 		cs[0].cancel()
 		if c := cs[1]; !s.await(c) || c.err != nil || c.when != p.at[0] {
-			s.report(rule5, "%v stood behind another caller, which gave up at once. So it could be granted at %v, before its deadline, at %v. It %s. That those ahead stay is not certain.",
+			s.report(rule5, "%v stood behind another caller, which gave up at once. So it could be granted at %v, before its "+
+				"deadline, at %v. It %s. That those ahead stay is not certain.",
 				c, p.at[0], m.deadline, c.outcome())
 		}
 	})

@@ -51,7 +51,8 @@ func (r *run) crowd() {
 		if slices.ContainsFunc(seq(min(len(got), len(want))), func(i int) bool { return got[i] < want[i] }) {
 			broken = rule1
 		}
-		r.add(broken, "%d callers that asked at one instant, from as many goroutines, must be granted at the instants at which they are if they ask one after the other.\n%s",
+		r.add(broken, "%d callers that asked at one instant, from as many goroutines, must be granted at the instants at "+
+			"which they are if they ask one after the other.\n%s",
 			n, difference(got, want))
 	}
 	if p.tries {
@@ -104,7 +105,8 @@ func (r *run) crowdOfTries(n, more, before int) {
 			if got > n {
 				broken = rule1
 			}
-			s.report(broken, "%d goroutines called TryAcquire at one instant. %d of them were granted, want %d, as if they had asked one after the other.", n+more, got, n)
+			s.report(broken, "%d goroutines called TryAcquire at one instant. %d of them were granted, want %d, as if they had "+
+				"asked one after the other.", n+more, got, n)
 		}
 	})
 }
@@ -171,7 +173,8 @@ func (s *stage) rage() {
 	c := &call{what: "a storm of calls", done: done}
 	if !s.await(c) {
 		s.left = true
-		s.fatal(rule2, "Of many goroutines that used all methods at once, with contexts that ended soon, some have not returned:\n%s", describe(goroutines(s.id())))
+		s.fatal(rule2, "Of many goroutines that used all methods at once, with contexts that ended soon, some have not "+
+			"returned:\n%s", describe(goroutines(s.id())))
 	}
 }
 
@@ -214,7 +217,8 @@ func (s *stage) anything(rng *rand.Rand, req ratelimiter.Request, unit time.Dura
 func (s *stage) isEnd(err error) {
 	var excess *ratelimiter.ExcessError
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &excess) {
-		s.report(rule6, "Many goroutines used all methods at once. One got an error that is neither its context's nor an *ExcessError: %v", err)
+		s.report(rule6, "Many goroutines used all methods at once. One got an error that is neither its context's nor an "+
+			"*ExcessError: %v", err)
 	}
 }
 
@@ -286,7 +290,8 @@ func (s *stage) meet(req ratelimiter.Request, after time.Duration) (granted bool
 	}
 	err := s.l.Acquire(ctx, req)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.report(rule2, "In real time, an Acquire whose context was cancelled returned an error that is not context.Canceled to errors.Is: %v", err)
+		s.report(rule2, "In real time, an Acquire whose context was cancelled returned an error that is not context.Canceled "+
+			"to errors.Is: %v", err)
 	}
 	return err == nil
 }
@@ -317,7 +322,8 @@ func (s *stage) nothingLost(callers, granted int, steady bool) {
 		}
 		left++
 	}
-	story := fmt.Sprintf("In real time, %d goroutines asked, with contexts that were cancelled meanwhile. %d were granted, and after that TryAcquire granted %d more.", callers, granted, left)
+	story := fmt.Sprintf("In real time, %d goroutines asked, with contexts that were cancelled meanwhile. %d were granted, "+
+		"and after that TryAcquire granted %d more.", callers, granted, left)
 	if granted+left < p.free {
 		s.report(rule3, "%s A fresh limiter grants %d at once: some have been lost.", story, p.free)
 	}

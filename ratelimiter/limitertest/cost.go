@@ -68,7 +68,8 @@ func (r *run) trace(cost int) (at []time.Duration) {
 func (r *run) costZero() {
 	zero, one := r.trace(0), r.trace(1)
 	if !slices.Equal(zero, one) {
-		r.add(rule6, "Requests of cost 0 and requests of cost 1, of which the limiter grants some at once, were granted at different instants.\n%s",
+		r.add(rule6, "Requests of cost 0 and requests of cost 1, of which the limiter grants some at once, were granted at "+
+			"different instants.\n%s",
 			difference(zero, one))
 	}
 }
@@ -87,7 +88,8 @@ func (r *run) refuses(cost int, what string, ignored bool) {
 	p := &r.profile
 	r.bubble(func(s *stage) {
 		if s.refusesNow(cost, what, "A fresh limiter", ignored) {
-			s.sameLine(rule3, fmt.Sprintf("A fresh limiter had refused %s, %d. What came after must be as if nobody had asked for it.", what, cost))
+			s.sameLine(rule3, fmt.Sprintf("A fresh limiter had refused %s, %d. What came after must be as if nobody had asked "+
+				"for it.", what, cost))
 		}
 	})
 	if p.noLine != "" {
@@ -96,7 +98,8 @@ func (r *run) refuses(cost int, what string, ignored bool) {
 	r.bubble(func(s *stage) {
 		cs := s.line(p.n)
 		if s.refusesNow(cost, what, fmt.Sprintf("A limiter for which %d others waited", p.n), ignored) {
-			s.sameInstants(rule3, s.instants(cs...), p.at, "%d callers were in line when %s, %d, was refused. They must be granted as if nobody had asked for it.", p.n, what, cost)
+			s.sameInstants(rule3, s.instants(cs...), p.at, "%d callers were in line when %s, %d, was refused. They must be "+
+				"granted as if nobody had asked for it.", p.n, what, cost)
 		}
 	})
 }
@@ -109,7 +112,8 @@ func (s *stage) refusesNow(cost int, what, who string, ignored bool) bool {
 			return false
 		}
 		if !c.back() {
-			s.fatal(rule6, "%s was asked for %s, %d, by %v. That can never be granted, but it has not been refused at once.", who, what, cost, c)
+			s.fatal(rule6, "%s was asked for %s, %d, by %v. That can never be granted, but it has not been refused at once.",
+				who, what, cost, c)
 		}
 		if c.err == nil {
 			s.fatal(rule6, "%s granted %s, %d.", who, what, cost)
@@ -120,7 +124,8 @@ func (s *stage) refusesNow(cost int, what, who string, ignored bool) bool {
 		req := s.request(s.next)
 		req.Cost = cost
 		if ok, in := s.tryFor(req); ok || in != ratelimiter.Never {
-			s.fatal(retryAfter, "%s was asked by TryAcquire for %s, %d. It said %v and %v, want false and Never.", who, what, cost, ok, in)
+			s.fatal(retryAfter, "%s was asked by TryAcquire for %s, %d. It said %v and %v, want false and Never.", who, what,
+				cost, ok, in)
 		}
 	}
 	return true
@@ -130,7 +135,8 @@ func (s *stage) refusesNow(cost int, what, who string, ignored bool) bool {
 func (s *stage) isRefusal(err error, story string) {
 	switch {
 	case !errors.Is(err, ratelimiter.ErrNeverGranted):
-		s.fatal(rule6, "%s with an error that is not ErrNeverGranted to errors.Is, so the limiter would be taken for broken: %v", story, err)
+		s.fatal(rule6, "%s with an error that is not ErrNeverGranted to errors.Is, so the limiter would be taken for broken: "+
+			"%v", story, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		s.fatal(rule6, "%s with an error that is ErrNeverGranted to errors.Is, but a context's error too: %v", story, err)
 	}
@@ -149,7 +155,8 @@ func (r *run) costHuge() {
 				s.sleepUntil(patient)
 				s.settle()
 				if !c.back() {
-					s.fatal(rule6, "A fresh limiter was asked for a cost of %d. It was neither granted nor refused in 400 days, and has held up everybody behind it.", cost)
+					s.fatal(rule6, "A fresh limiter was asked for a cost of %d. It was neither granted nor refused in 400 days, and "+
+						"has held up everybody behind it.", cost)
 				}
 			}
 		})
@@ -176,7 +183,8 @@ func (r *run) hugeCounts(cost int) {
 		s.sleepUntil(s.profile.at[s.profile.n-1])
 		s.settle()
 		if last.back() && last.err == nil {
-			s.report(rule1, "%v was granted at once. After that %d callers that asked for %d each were granted all the same, the last at %v. Has a sum wrapped around?",
+			s.report(rule1, "%v was granted at once. After that %d callers that asked for %d each were granted all the same, the "+
+				"last at %v. Has a sum wrapped around?",
 				c, len(cs), s.cost(), last.when)
 		}
 	})

@@ -66,8 +66,8 @@
 //     goroutine is left, and while all wait none is busy [Goroutines, all].
 //
 // If the limiter is a [ratelimiter.TryAcquirer] (as [ratelimiter.AsTryAcquirer]
-// has it), an [ratelimiter.Adjuster] or an [ratelimiter.Observer], the rules of
-// these are checked too: that TryAcquire never waits, overtakes nobody, uses
+// has it), an [ratelimiter.Adjuster] (as [ratelimiter.AsAdjuster] has it) or an
+// [ratelimiter.Observer], the rules of these are checked too: that TryAcquire never waits, overtakes nobody, uses
 // nothing up when it refuses, and names a retryAfter at which a grant comes, but
 // not a nanosecond before [TryAcquire, TryAcquireInLine, RetryAfter]; that
 // AcquireWithin refuses at once what would take longer than its caller wants to
@@ -83,8 +83,7 @@
 // random is checked with [Random], one that promises no order with [Unordered],
 // one that keeps a goroutine until it is closed with [WithClose]. A check that a
 // limiter is known not to pass is left out, by name and with the reason, by
-// [Without]: so are AdjustRefund and AdjustDebt for a [ratelimiter.Pausable]
-// around a limiter that is no Adjuster.
+// [Without].
 //
 // # What it cannot do
 //

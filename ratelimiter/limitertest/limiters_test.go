@@ -42,9 +42,7 @@ func TestAll(t *testing.T) {
 // TestForeign: what package ratelimiter can do around a limiter that it only knows
 // by its Acquire.
 func TestForeign(t *testing.T) {
-	limitertest.Run(t, func() ratelimiter.Limiter { return ratelimiter.NewPausable(NewEvery(time.Second)) },
-		limitertest.Without("AdjustRefund", "the limiter inside is no Adjuster"),
-		limitertest.Without("AdjustDebt", "the limiter inside is no Adjuster"))
+	limitertest.Run(t, func() ratelimiter.Limiter { return ratelimiter.NewPausable(NewEvery(time.Second)) })
 }
 
 // TestWhateverTheRate: the kit adapts to what it finds.

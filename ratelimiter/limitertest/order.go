@@ -12,7 +12,8 @@ func (r *run) order() {
 	case r.unordered:
 		r.skipped = "the limiter is Unordered"
 	case !r.profile.visible():
-		r.skipped = fmt.Sprintf("the order cannot be seen: of %d callers in line all were granted at the same one or two instants. Give the kit a limiter of a smaller limit", r.profile.n)
+		r.skipped = fmt.Sprintf("the order cannot be seen: of %d callers in line all were granted at the same one or two "+
+			"instants. Give the kit a limiter of a smaller limit", r.profile.n)
 	default:
 		for _, m := range r.manners() {
 			r.bubble(func(s *stage) {
@@ -90,7 +91,8 @@ func (s *stage) newcomers(m manner) {
 	all := append(slices.Clone(cs), late...)
 	s.instants(all...)
 	story := fmt.Sprintf("The first %d had been in line; the others came %d at a time, at the instants of grants.", len(cs), group)
-	s.sameInstants(rule8, grants(cs), p.at, "%d callers in line must be granted as if no newcomers had come behind them at the instants of grants.", p.n)
+	s.sameInstants(rule8, grants(cs), p.at, "%d callers in line must be granted as if no newcomers had come behind them at "+
+		"the instants of grants.", p.n)
 	s.inOrder(all, story, group, len(late))
 }
 

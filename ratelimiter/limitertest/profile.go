@@ -120,7 +120,8 @@ func (r *run) look() {
 		}
 	}
 	if !r.unordered && !slices.IsSorted(p.at) {
-		r.add(rule8, "%d callers, which asked one after the other, were granted in another order. If the limiter promises none, use the option Unordered.\n"+
+		r.add(rule8, "%d callers, which asked one after the other, were granted in another order. If the limiter promises "+
+			"none, use the option Unordered.\n"+
 			"All grants in order of arrival: %s", p.n, list(p.at, 0))
 		return
 	}
@@ -131,11 +132,13 @@ func (r *run) look() {
 	var again []time.Duration
 	r.bubble(func(s *stage) { again = s.instants(s.line(p.n)...) })
 	if !r.unordered && !slices.IsSorted(again) {
-		r.add(rule8, "%d callers, which asked one after the other, were granted in another order; in a run just like it they were granted in order. "+
+		r.add(rule8, "%d callers, which asked one after the other, were granted in another order; in a run just like it they "+
+			"were granted in order. "+
 			"If the limiter promises none, use the option Unordered.\n%s", p.n, difference(again, p.at))
 		return
 	}
-	r.sameInstants(basics, again, p.at, "%d callers that waited in one run and %d callers in a run just like it were granted at different instants. "+
+	r.sameInstants(basics, again, p.at, "%d callers that waited in one run and %d callers in a run just like it were "+
+		"granted at different instants. "+
 		"If the delays are drawn at random by intention, use the option Random.", p.n, p.n)
 }
 
@@ -196,7 +199,8 @@ func (s *stage) lookAtLine(p *profile) {
 	if line == nil {
 		n, head := s.fill(maxFree)
 		if head == nil {
-			s.fatal(basics, "In one run %d requests were granted before one had to wait; in one just like it more than %d were.", p.free, maxFree)
+			s.fatal(basics, "In one run %d requests were granted before one had to wait; in one just like it more than %d "+
+				"were.", p.free, maxFree)
 		}
 		p.plan = append(p.plan, step{head.asked, n})
 		line = append(line, head)
@@ -211,7 +215,8 @@ func (s *stage) lookAtLine(p *profile) {
 	}
 	for i, at := range p.at {
 		if at == never {
-			s.fatal(rule1, "Of %d callers in line, all with contexts that do not end, %s still waits at %v; the first was granted after %v.", p.n, line[i], s.now(), p.wait)
+			s.fatal(rule1, "Of %d callers in line, all with contexts that do not end, %s still waits at %v; the first was "+
+				"granted after %v.", p.n, line[i], s.now(), p.wait)
 		}
 	}
 }

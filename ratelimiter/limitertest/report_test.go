@@ -52,7 +52,8 @@ func TestReports(t *testing.T) {
 			"--- FAIL: TestSubject/CancelMiddle ",
 			"rule 3 of ratelimiter.Limiter is broken: a caller that got an error has used nothing up, wherever it stood in line",
 			"8 callers waited in line, from 31.25ms on. Number 5 (Acquire) gave up at 31.25ms; its context was cancelled.",
-			"They differ from number 5 on.\n         got: 1s, 2s, 3s, 4s, 6s, 7s, 8s, 9s, 10s\n        want: 1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s\n",
+			"They differ from number 5 on.\n         got: 1s, 2s, 3s, 4s, 6s, 7s, 8s, 9s, 10s\n" +
+				"        want: 1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s\n",
 			"--- PASS: TestSubject/Order ",
 			"--- SKIP: TestSubject/TryAcquire ", "the limiter is no TryAcquirer",
 		},

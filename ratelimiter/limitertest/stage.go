@@ -57,7 +57,9 @@ func (s *stage) live(f func(*stage)) {
 	if t, ok := ratelimiter.AsTryAcquirer(s.l); ok {
 		s.try = t
 	}
-	s.adj, _ = s.l.(ratelimiter.Adjuster)
+	if a, ok := ratelimiter.AsAdjuster(s.l); ok {
+		s.adj = a
+	}
 	s.obs, _ = s.l.(ratelimiter.Observer)
 	f(s)
 }
@@ -113,7 +115,8 @@ func (s *stage) stragglers() {
 	}
 	if !s.cut {
 		s.cut = true
-		s.report(rule2, "At the end of the check all contexts were cancelled, but %d of %d callers did not return, the first of them %s:\n%s",
+		s.report(rule2, "At the end of the check all contexts were cancelled, but %d of %d callers did not return, the first "+
+			"of them %s:\n%s",
 			len(late), len(s.calls), late[0], describe(goroutines(s.id())))
 	}
 	for _, c := range late {
@@ -159,7 +162,8 @@ func (s *stage) busy() string {
 	if len(busy) == 0 {
 		return what + " All goroutines are blocked at this moment: something polls, so often that waiting takes for ever."
 	}
-	return what + " Time in a synctest bubble stands still while a goroutine spins, or waits for something that the bubble does not see, such as a lock, I/O, or a channel or timer made outside of it. These are not at rest:\n" + describe(busy)
+	return what + " Time in a synctest bubble stands still while a goroutine spins, or waits for something that the bubble " +
+		"does not see, such as a lock, I/O, or a channel or timer made outside of it. These are not at rest:\n" + describe(busy)
 }
 
 // report notes a finding, unless the bubble has been given up.
@@ -404,7 +408,8 @@ func (s *stage) refused(c *call) {
 	if errors.Is(c.err, ratelimiter.ErrNeverGranted) {
 		hint = "\nThe kit must ask for something that can be granted: see WithRequest."
 	}
-	s.fatal(rule6, "%s of %+v at %v, with a context that has not ended, was refused at %v: %v%s", c.what, c.req, c.asked, c.when, c.err, hint)
+	s.fatal(rule6, "%s of %+v at %v, with a context that has not ended, was refused at %v: %v%s", c.what, c.req, c.asked,
+		c.when, c.err, hint)
 }
 
 // instants waits for the callers, all of which should be granted, and returns
@@ -439,7 +444,8 @@ func (s *stage) drain(n int) {
 		return nil
 	})
 	if (!c.back() || err != nil) && s.blame != nil {
-		s.fatal(s.blame.rule, "%s Of the first %d requests, which a fresh limiter grants without a wait, the %dth %s, error %v.", s.blame.detail, n, count+1, c.outcome(), err)
+		s.fatal(s.blame.rule, "%s Of the first %d requests, which a fresh limiter grants without a wait, the %dth %s, error "+
+			"%v.", s.blame.detail, n, count+1, c.outcome(), err)
 	}
 	if !c.back() || err != nil {
 		s.fatal(basics, "%d requests were granted at once in one run, and in one just like it: request %d of them %s, error %v.\n"+

@@ -28,15 +28,18 @@ func (r *run) tryAcquire() {
 				continue
 			}
 			if in <= 0 {
-				s.fatal(retryAfter, "TryAcquire refused, and said that the caller would have to wait for %v. Who believes that asks again and again.", in)
+				s.fatal(retryAfter, "TryAcquire refused, and said that the caller would have to wait for %v. Who believes that asks "+
+					"again and again.", in)
 			}
 			if p.noLine == "" && !s.random && n == want && in != p.wait {
-				s.report(retryAfter, "TryAcquire refused after %d grants at one instant, and said %v. A caller that asks then waits for %v.", p.free, instant(in), p.wait)
+				s.report(retryAfter, "TryAcquire refused after %d grants at one instant, and said %v. A caller that asks then waits "+
+					"for %v.", p.free, instant(in), p.wait)
 			}
 			break
 		}
 		if !s.random && (n < want || n > want && p.noLine == "") {
-			s.report(tryGrants, "Of a fresh limiter TryAcquire granted %d requests at one instant, Acquire %d without a wait.", n+max(p.free-most, 0), p.free)
+			s.report(tryGrants, "Of a fresh limiter TryAcquire granted %d requests at one instant, Acquire %d without a wait.",
+				n+max(p.free-most, 0), p.free)
 		}
 	})
 	r.bubble(func(s *stage) {
@@ -75,7 +78,8 @@ func (r *run) tryInLine() {
 			s.triesRefused(at, last)
 			before = at
 		}
-		s.sameInstants(tryUses, s.instants(cs...), p.at, "%d callers waited in line while TryAcquire refused again and again. They must be granted as if it had not been called.", p.n)
+		s.sameInstants(tryUses, s.instants(cs...), p.at, "%d callers waited in line while TryAcquire refused again and again. "+
+			"They must be granted as if it had not been called.", p.n)
 	})
 }
 
@@ -133,7 +137,8 @@ func (r *run) retryAfter() {
 			s.sleepUntil(p.at[k])
 			s.settle()
 			if ok, in := s.tryNext(); !ok {
-				s.report(retryAfter, "%s TryAcquire refused, and said %v. Asked again after exactly that time, it refused once more, and said %v.", story, want, instant(in))
+				s.report(retryAfter, "%s TryAcquire refused, and said %v. Asked again after exactly that time, it refused once "+
+					"more, and said %v.", story, want, instant(in))
 			}
 		})
 	}
@@ -144,7 +149,8 @@ func (s *stage) refusesFor(want time.Duration, story string) {
 	case ok:
 		s.fatal(retryAfter, "%s, TryAcquire granted. A caller that asks Acquire has to wait for %v.", story, want)
 	case in != want:
-		s.fatal(retryAfter, "%s, TryAcquire refused and said %s. A caller that asks Acquire is granted after %v.", story, instant(in), want)
+		s.fatal(retryAfter, "%s, TryAcquire refused and said %s. A caller that asks Acquire is granted after %v.", story,
+			instant(in), want)
 	}
 }
 
@@ -177,7 +183,8 @@ func (r *run) acquireWithin() {
 					s.report(withinWaits, "With %d callers in line at %v, %v %s. Acquire is granted at %v.", k, p.ask, c, c.outcome(), p.at[k])
 					return
 				}
-				s.sameInstants(withinUses, append(s.instants(cs[:k]...), p.at[k]), p.at[:k+1], "AcquireWithin was refused behind %d callers in line. They must be granted as if it had not been called.", k)
+				s.sameInstants(withinUses, append(s.instants(cs[:k]...), p.at[k]), p.at[:k+1],
+					"AcquireWithin was refused behind %d callers in line. They must be granted as if it had not been called.", k)
 			})
 		}
 	}
@@ -189,10 +196,12 @@ func (s *stage) justInTime() {
 	cs := s.line(p.n, func(i int) *manner { return &manner{within: true, most: p.at[i] - p.ask} })
 	for _, c := range cs {
 		if !s.await(c) || c.err != nil {
-			s.fatal(withinWaits, "%v stood in line with %d others, each of which wanted to wait for as long as it would take. It %s. Only what comes later than maxWait is refused.", c, p.n-1, c.outcome())
+			s.fatal(withinWaits, "%v stood in line with %d others, each of which wanted to wait for as long as it would take. It "+
+				"%s. Only what comes later than maxWait is refused.", c, p.n-1, c.outcome())
 		}
 	}
-	s.sameInstants(withinWaits, grants(cs), p.at, "%d callers of AcquireWithin, which wanted to wait for as long as it would take, must be granted like those of Acquire.", p.n)
+	s.sameInstants(withinWaits, grants(cs), p.at, "%d callers of AcquireWithin, which wanted to wait for as long as it "+
+		"would take, must be granted like those of Acquire.", p.n)
 }
 
 // exceeds checks that what would take longer is refused at once.
@@ -212,7 +221,8 @@ func (s *stage) exceeds(most, wait time.Duration, k int) {
 		case !errors.As(c.err, &excess):
 			s.fatal(withinBound, "%s was refused with an error that is no *ExcessError: %v", story, c.err)
 		case i > 0 && excess.RetryAfter != wait:
-			s.fatal(withinUses, "%s was refused with a RetryAfter of %v. The first time it was %v.", story, instant(excess.RetryAfter), wait)
+			s.fatal(withinUses, "%s was refused with a RetryAfter of %v. The first time it was %v.", story,
+				instant(excess.RetryAfter), wait)
 		case excess.RetryAfter != wait:
 			s.fatal(retryAfter, "%s was refused with a RetryAfter of %v.", story, instant(excess.RetryAfter))
 		}
@@ -273,7 +283,8 @@ func (r *run) withinWorse() {
 	}
 	got, want := play(true), play(false)
 	if gone {
-		r.sameInstants(withinUses, got, want, "AcquireWithin %v gave up, since a debt had made the wait longer. Those who came after must be granted as if it had not been called.", wait)
+		r.sameInstants(withinUses, got, want, "AcquireWithin %v gave up, since a debt had made the wait longer. Those who "+
+			"came after must be granted as if it had not been called.", wait)
 	}
 }
 
@@ -283,9 +294,11 @@ func (s *stage) hasHadEnough(c *call, most time.Duration) bool {
 	var excess *ratelimiter.ExcessError
 	switch {
 	case !c.back():
-		s.fatal(withinBound, "%v was to be granted in time. Then a debt, made by Adjust, made its wait longer. It has not returned after %v.", c, most)
+		s.fatal(withinBound, "%v was to be granted in time. Then a debt, made by Adjust, made its wait longer. It has not "+
+			"returned after %v.", c, most)
 	case c.err != nil && (!errors.As(c.err, &excess) || errors.Is(c.err, context.Canceled)):
-		s.fatal(withinBound, "%v was to be granted in time. Then a debt, made by Adjust, made its wait longer. Its error is no *ExcessError: %v", c, c.err)
+		s.fatal(withinBound, "%v was to be granted in time. Then a debt, made by Adjust, made its wait longer. Its error is "+
+			"no *ExcessError: %v", c, c.err)
 	}
 	return c.err != nil
 }
