@@ -3,6 +3,7 @@ package penstock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,7 +66,7 @@ func TestBreaker(t *testing.T) {
 	t.Run("it opens while an attempt waits for the limiter: the grant is given back", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			bucket, err := ratelimiter.NewTokenBucket(ratelimiter.Rate{Count: 1, Per: 3 * time.Second}, ratelimiter.WithBurst(2))
+			bucket, err := ratelimiter.NewTokenBucket(ratelimiter.Rate{Count: 1, Per: 6 * time.Second}, ratelimiter.WithBurst(2))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,11 +82,15 @@ func TestBreaker(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tasks, err := e.ProcessAll(t.Context(), []int{0, 1, 2})
+			tasks, err := e.ProcessSource(t.Context(), penstock.FromSeq(func(yield func(int) bool) {
+				_ = yield(0) && yield(1)
+				time.Sleep(time.Second) // until they have had their grants
+				yield(2)
+			}))
 			if err != nil || tasks[2].Outcome != penstock.Succeeded || tasks[2].Attempts != 1 {
 				t.Fatal(tasks, err)
 			}
-			// It opens at 1.5 s, the grant of 3 s comes too late, and at 11.5 s the bucket has it ready again.
+			// It opens at 1.5 s, the grant of 6 s comes too late, and at 11.5 s the bucket has it still. The next one is due at 12 s.
 			if last != 11500*time.Millisecond {
 				t.Errorf("called at %v", last)
 			}
@@ -166,6 +171,65 @@ func TestBreaker(t *testing.T) {
 		}
 	})
 }
+
+// In half-open there are as many places as probes, here two, and both must be used for the breaker to close.
+func TestBreakerPlaces(t *testing.T) {
+	// trip opens a breaker and waits until it lets two attempts through.
+	trip := func(t *testing.T, b *breaker.Breaker) {
+		t.Helper()
+		if _, err := attNew(t, 1, attFails(2, errAttOne, new(int)), penstock.WithBreaker(b)).ProcessAll(t.Context(), attUpTo(2)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if b.State() != breaker.HalfOpen {
+			t.Fatal(b.State())
+		}
+	}
+	// closes checks that both places are there.
+	closes := func(t *testing.T, b *breaker.Breaker) {
+		t.Helper()
+		clock := attClock()
+		tasks, err := attNew(t, 2, attDouble, penstock.WithBreaker(b)).ProcessAll(t.Context(), attUpTo(3))
+		if err != nil || clock() != 0 || b.State() != breaker.Closed {
+			t.Errorf("after %v: %v, %v; the breaker is %v", clock(), tasks, err, b.State())
+		}
+	}
+
+	for name, limiter := range map[string]ratelimiter.Func{
+		"refuses": func(context.Context, ratelimiter.Request) error { return ratelimiter.ErrNeverGranted },
+		"fails":   func(context.Context, ratelimiter.Request) error { return errAttOne },
+		"panics":  func(context.Context, ratelimiter.Request) error { panic("limiter") },
+		"exits":   func(context.Context, ratelimiter.Request) error { runtime.Goexit(); return nil },
+	} {
+		attTest(t, "is given back when the limiter "+name, func(t *testing.T) {
+			b := newBreaker(t)
+			trip(t, b)
+			task, _ := attOne(t, attDouble, penstock.WithBreaker(b), penstock.WithLimiter(limiter))
+			if task.Attempts != 0 || task.Err == nil {
+				t.Error(task)
+			}
+			closes(t, b)
+		})
+	}
+
+	attTest(t, "is used by a handler that panics, and Trip decides what that means", func(t *testing.T) {
+		for _, means := range []bool{true, false} {
+			b := newBreaker(t, breaker.WithTrip(func(err error) bool {
+				_, panicked := errors.AsType[*penstock.PanicError](err)
+				return !panicked || means
+			}))
+			trip(t, b)
+			if _, err := attNew(t, 2, attPanic, penstock.WithBreaker(b)).ProcessAll(t.Context(), attUpTo(2)); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]breaker.State{true: breaker.Open, false: breaker.Closed}[means]; b.State() != want {
+				t.Errorf("the breaker is %v, want %v", b.State(), want)
+			}
+		}
+	})
+}
+
+func attPanic(context.Context, int) (int, error) { panic("handler") }
 
 // spy tells of the grants of a limiter.
 type spy struct {

@@ -418,3 +418,23 @@ func TestDoManyAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Many callers come and go while a run goes on, and so do the contexts that join a caller's to the run's.
+func TestDoLeavesNothingBehind(t *testing.T) {
+	attTest(t, "neither with the run nor with the caller", func(t *testing.T) {
+		var kept context.Context
+		run := attNew(t, 1, func(ctx context.Context, n int) (int, error) {
+			kept = ctx
+			return n, nil
+		}).Start(t.Context())
+		if _, err := run.Do(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if kept.Err() != context.Canceled {
+			t.Errorf("after the reply the handler's context goes on: %v", kept.Err())
+		}
+		if err := run.Finish(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

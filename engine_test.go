@@ -804,6 +804,18 @@ func TestValues(t *testing.T) {
 			t.Errorf("%+v", one)
 		}
 	})
+	t.Run("what was left unfinished is one error", func(t *testing.T) {
+		cut := &penstock.UnfinishedError{During: "queue", Context: context.Canceled, Cause: errX}
+		tasks := make([]intTask, 4)
+		for i := range tasks {
+			tasks[i] = intTask{Index: i, Outcome: penstock.Unfinished, Err: cut}
+		}
+		tasks[2] = intTask{Index: 2, Outcome: penstock.Failed, Err: errX}
+		_, err := penstock.Values(tasks, nil)
+		if want := "task 0: not started: error X (and 2 more left unfinished)\ntask 2: error X"; err == nil || err.Error() != want {
+			t.Errorf("%q", err)
+		}
+	})
 	t.Run("the run's error alone is an error", func(t *testing.T) {
 		if values, err := penstock.Values([]intTask{{Outcome: penstock.Succeeded}}, errX); values != nil || !errors.Is(err, errX) {
 			t.Errorf("%v, %v", values, err)

@@ -38,6 +38,8 @@ type (
 	CallbackError = foreman.CallbackError
 	// TooManyFailuresError ends a run that reached its failure limit.
 	TooManyFailuresError = foreman.TooManyFailuresError
+	// BlockedError says that a context ended while its owner waited for room or for the end of a run, and how that stood.
+	BlockedError = foreman.BlockedError
 	// StillRunningError is what Stop returns when its context ends before the handlers do.
 	StillRunningError = foreman.StillRunningError
 	// RunningTask names a task that a worker holds and says for how long.

@@ -80,7 +80,7 @@ func ExampleRun_Submit() {
 		fmt.Println(task.Result)
 	}
 	// Output:
-	// 3 was not accepted: context deadline exceeded
+	// 3 was not accepted: penstock: no room for another item: 1 pending, 0 running, 1 results unread: context deadline exceeded
 	// 0
 	// 1
 	// 4

@@ -506,6 +506,27 @@ func TestLimiterErrors(t *testing.T) {
 	})
 }
 
+// Between the failure that reaches the limit and the end of the run there is a moment, here made long by a hook. Meanwhile
+// each of the other workers may fail one more task, and no worker another one.
+func TestFailureLimitIsNotOverrun(t *testing.T) {
+	attTest(t, "4 workers, limit 3", func(t *testing.T) {
+		const workers, limit = 4, 3
+		fail := func(_ context.Context, n int) (int, error) {
+			time.Sleep(time.Duration(n) * time.Millisecond)
+			return 0, errAttOne
+		}
+		pause := func(_ context.Context, t penstock.TaskInfo) {
+			if t.Index == limit-1 {
+				time.Sleep(time.Second)
+			}
+		}
+		e := attNew(t, workers, fail, penstock.WithFailureLimit(limit), penstock.WithHooks(penstock.Hooks{TaskDone: pause}))
+		_, err := e.ProcessAll(t.Context(), attUpTo(11))
+		attAs[*penstock.TooManyFailuresError](t, err)
+		attExpect(t, "failed", e.Counters().Failed, limit+workers-1)
+	})
+}
+
 func TestCallbackErrorText(t *testing.T) {
 	for err, want := range map[*penstock.CallbackError]string{
 		{Callback: "cost", Task: "7", Err: errAttOne}:                                 "penstock: the cost function failed for task 7: one",

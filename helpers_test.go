@@ -262,3 +262,9 @@ func ways() []way {
 		}},
 	}
 }
+
+// blocked reports whether err says that a deadline came while its owner waited for room, or for the end of a run.
+func blocked(err error, waitedFor string) bool {
+	var b *penstock.BlockedError
+	return errors.As(err, &b) && b.For == waitedFor && b.Err == context.DeadlineExceeded && errors.Is(err, context.DeadlineExceeded)
+}

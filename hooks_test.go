@@ -276,7 +276,8 @@ func TestHookThatCallsGoexit(t *testing.T) {
 	}
 	for name, hooks := range quit {
 		attTest(t, "in "+name+": what other sets count still adds up", func(t *testing.T) {
-			started, ended, done := 0, 0, 0
+			started, ended, done, observed := 0, 0, 0, 0
+			limiter := penstock.WithLimiter(&attLimiter{observe: func(ratelimiter.Request, error) { observed++ }})
 			count := penstock.Hooks{
 				AttemptStarted: func(context.Context, penstock.Attempt) { started++ },
 				AttemptEnded:   func(context.Context, penstock.Attempt, error) { ended++ },
@@ -286,10 +287,10 @@ func TestHookThatCallsGoexit(t *testing.T) {
 				{penstock.WithHooks(hooks), penstock.WithHooks(count)},
 				{penstock.WithHooks(count), penstock.WithHooks(hooks)},
 			} {
-				started, ended, done = 0, 0, 0
-				attOne(t, attDouble, append(opts, attSilent, penstock.WithAttemptTimeout(time.Second))...)
-				if started != ended || done != 1 {
-					t.Errorf("%d attempts started and %d ended; the task was done %d times", started, ended, done)
+				started, ended, done, observed = 0, 0, 0, 0
+				attOne(t, attDouble, append(opts, attSilent, limiter, penstock.WithAttemptTimeout(time.Second))...)
+				if started != ended || observed != 1 || done != 1 {
+					t.Errorf("%d attempts started, %d ended, the limiter was told of %d; the task was done %d times", started, ended, observed, done)
 				}
 			}
 		})

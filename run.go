@@ -50,7 +50,7 @@ func AtPriority(n int) SubmitOption { return func(s *submission) { s.priority = 
 // Submit accepts an item and returns its id, or returns an error, and then the item is not accepted and the handler never
 // sees it. It waits while the input is full, first come, first served.
 //
-// The error is ctx's when that has ended, even if there is room; [ErrInputClosed] after CloseInput or Finish; and the
+// The error is ctx's when that has ended, even if there is room, inside a *[BlockedError] if it waited for some; [ErrInputClosed] after CloseInput or Finish; and the
 // run's error or [ErrStopped] when the run has ended.
 func (r *Run[D, R]) Submit(ctx context.Context, data D, opts ...SubmitOption) (id string, err error) {
 	task, err := r.submit(ctx, data, opts, nil, nil)
@@ -79,7 +79,9 @@ func (r *Run[D, R]) submit(ctx context.Context, data D, opts []SubmitOption, own
 		return task, err
 	}
 	task = Task[D, R]{Data: data}.WithID(s.id)
-	task.Index, err = r.inbox.Add(ctx, task, priority, own, reply)
+	if task.Index, err = r.inbox.Add(ctx, task, priority, own, reply); err != nil {
+		err = r.crew.Blocked(ctx, "room", r.outbox.Len(), err)
+	}
 	return task, err
 }
 
@@ -105,8 +107,9 @@ func (r *Run[D, R]) priority(data D, s submission) (int, error) {
 // getting its own reply. The error is the task's, or one of Submit's.
 //
 // When ctx ends, the context of the item's attempt ends too and Do returns ctx's error at once; the handler may still be
-// on its way out, and the run waits for it. To tell one's own end from the run's, look at ctx.Err(): while it is nil, a
-// context's error is that of the context the run was started with. The handler's context has the values of ctx, and those of the run's context.
+// on its way out, and the run waits for it. A limiter may refuse as soon as it knows that its grant would come after ctx's
+// deadline: that is an *[UnfinishedError] which is [context.DeadlineExceeded] and says when the grant would have come. Whether
+// it was the run that ended, its Err tells. The handler's context has the values of ctx, and those of the run's context.
 func (r *Run[D, R]) Do(ctx context.Context, data D, opts ...SubmitOption) (R, error) {
 	own, release := callerContext(ctx, r.crew.Context())
 	replies := make(chan Task[D, R], 1)
@@ -175,11 +178,11 @@ func (r *Run[D, R]) Drain() []Task[D, R] { return r.outbox.Drain() }
 func (r *Run[D, R]) CloseInput() { r.inbox.Close(ErrInputClosed) }
 
 // Finish closes the input and waits until all work is done. It returns the run's error, each time it is called. When ctx
-// ends first it returns ctx's error, and the run goes on: Stop is what aborts it. With a bounded result capacity somebody
-// must read the results meanwhile.
+// ends first it returns a *[BlockedError] with ctx's error, and the run goes on: Stop is what aborts it. With a bounded result
+// capacity somebody must read the results meanwhile.
 func (r *Run[D, R]) Finish(ctx context.Context) error {
 	r.CloseInput()
-	return r.crew.Wait(ctx)
+	return r.crew.Blocked(ctx, "end", r.outbox.Len(), r.crew.Wait(ctx))
 }
 
 // Stop cancels the run and waits for everything to end. Pending items end Unfinished, handlers are cancelled, nothing new

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/penstock-go/penstock/foreman"
+	"github.com/penstock-go/penstock/ratelimiter"
 )
 
 // A Task is one item and what became of it: Index, Data, Result, Err, Attempts and Outcome. See [foreman.Task] for
@@ -41,3 +42,9 @@ type TaskInfo = foreman.TaskInfo
 // AttemptNumber tells a handler which attempt of its task this is, from 1, by the context it was called with. For other
 // contexts of a run it is 1, and for one that does not come from a run 0.
 func AttemptNumber(ctx context.Context) int { return foreman.AttemptNumber(ctx) }
+
+// AttemptRequest tells a handler, by the context it was called with, what the limiter was asked for its attempt, for a
+// limiter's Adjust once the true cost is known. It is known where WithCost is set; elsewhere ok is false.
+func AttemptRequest(ctx context.Context) (req ratelimiter.Request, ok bool) {
+	return foreman.AttemptRequest(ctx)
+}

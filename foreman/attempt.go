@@ -185,7 +185,7 @@ func (w *worker[D, R]) refused(job *Job[D, R], err error) {
 	case never:
 		w.fail(t, err)
 	case late && hasDeadline(w.ctx):
-		w.hopeless(job)
+		w.hopeless(job, err)
 	default:
 		w.breakDown(t, &LimiterError{Task: t.ID(), Err: err}, duringLimiter)
 	}
@@ -194,12 +194,12 @@ func (w *worker[D, R]) refused(job *Job[D, R], err error) {
 // hopeless deals with a limiter that says the grant would come after the deadline. One who waits for this very task is
 // told at once. Otherwise the deadline is waited for, just as if the limiter had not known: were the worker to go on, it
 // would ask for the next task, be refused again, and run through everything pending in no time.
-func (w *worker[D, R]) hopeless(job *Job[D, R]) {
+func (w *worker[D, R]) hopeless(job *Job[D, R], err error) {
 	if job.Context != nil {
 		theirs, _ := job.Context.Deadline()
 		if ours, _ := w.ctx.Deadline(); ours.Equal(theirs) {
 			job.Task.Outcome = Unfinished
-			job.Task.Err = &UnfinishedError{During: duringLimiter, Context: context.DeadlineExceeded, Cause: context.DeadlineExceeded, Err: job.Task.Err}
+			job.Task.Err = &UnfinishedError{During: duringLimiter, Context: context.DeadlineExceeded, Cause: err, Err: job.Task.Err}
 			return
 		}
 	}

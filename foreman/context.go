@@ -62,6 +62,14 @@ func (c *attemptContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// String leaves the mark out.
+func (c *attemptContext) String() string { return fmt.Sprint(c.Context) }
+
+// AfterFunc is for contexts derived from this one, which would not see that of the context it is made from.
+func (c *attemptContext) AfterFunc(f func()) (stop func() bool) {
+	return context.AfterFunc(c.Context, f)
+}
+
 // A call is the context of one handler call. Without a timeout a task's first call uses the task's context as it is.
 type call struct {
 	ctx     context.Context

@@ -176,9 +176,8 @@ func (c *Crew[D, R]) closeInput(complete bool) {
 	c.mu.Lock()
 	open := c.inputOpen
 	c.inputOpen = false
-	if open && complete && c.ctx.Err() == nil && c.parent.Err() == nil { // a source may hear of the parent's end first
-		c.complete = true
-	}
+	// A source may hear of the parent's end first, and then its own end means nothing.
+	c.complete = c.complete || open && complete && (c.ready || c.ctx.Err() == nil && c.parent.Err() == nil)
 	c.mu.Unlock()
 	if open {
 		c.leave()
@@ -269,6 +268,16 @@ func (c *Crew[D, R]) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ContextError(ctx)
 	}
+}
+
+// Blocked turns the error of a context that ended while its owner waited for "room" or for the "end" into a [BlockedError].
+// Other errors it leaves as they are.
+func (c *Crew[D, R]) Blocked(ctx context.Context, waitedFor string, unread int, err error) error {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	n := c.Counters()
+	return &BlockedError{For: waitedFor, Pending: n.Pending, Running: n.Running, Unread: unread, Err: err}
 }
 
 // limitStart applies the plan's start timeout: unless a job is accepted in time, or the input is done, the crew fails

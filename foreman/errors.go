@@ -222,6 +222,29 @@ func (e *TooManyFailuresError) Error() string {
 // Unwrap gives the error of the task that reached the limit.
 func (e *TooManyFailuresError) Unwrap() error { return e.Err }
 
+// A BlockedError says that a context ended while its owner waited for a run, and how the run stood then, which mostly shows
+// what it waited for.
+type BlockedError struct {
+	// For is what was waited for: "room" for another item, or the "end" of the run.
+	For string
+	// Pending and Running are as in [Counters], and Unread is how many results nobody has read.
+	Pending, Running, Unread int
+	// Err is the error of the context, its cause included.
+	Err error
+}
+
+// Error says what was waited for and how the run stood.
+func (e *BlockedError) Error() string {
+	s := "no room for another item"
+	if e.For == "end" {
+		s = "the run has not ended"
+	}
+	return fmt.Sprintf("penstock: %s: %d pending, %d running, %d results unread: %v", s, e.Pending, e.Running, e.Unread, e.Err)
+}
+
+// Unwrap gives the context's error.
+func (e *BlockedError) Unwrap() error { return e.Err }
+
 // A StillRunningError is what Stop returns when its context ends before the handlers do.
 type StillRunningError struct {
 	// Tasks are the tasks still running, the longest first.

@@ -73,8 +73,9 @@ func (f *Foreman[D, R]) Start(ctx context.Context) error {
 }
 
 // Add accepts a task, or returns an error and has not accepted it. When the input is full it waits for room until ctx
-// ends. The error is ctx's, [ErrInputClosed] after Finalize, or the reason for which the workers ended. The task's id,
-// index and data are kept; everything else is overwritten.
+// ends. The error is ctx's, inside a *[BlockedError] if it waited; [ErrInputClosed] after Finalize, or the reason for which the
+// workers ended. The task's id, index and data are kept; everything else is overwritten. Before Start tasks are accepted for
+// the start to come.
 func (f *Foreman[D, R]) Add(ctx context.Context, t Task[D, R]) error {
 	j := f.current()
 	priority, err := f.plan.PriorityOf(t.Data)
@@ -84,12 +85,16 @@ func (f *Foreman[D, R]) Add(ctx context.Context, t Task[D, R]) error {
 		}
 		return err
 	}
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
 	_, err = j.inbox.Add(ctx, Task[D, R]{Index: t.Index, Data: t.Data, id: t.id}, priority, nil, nil)
-	return err
+	return j.blocked(ctx, "room", err)
 }
 
 // Next waits for the next task that has ended, in order of completion. After the last one it returns the error for which
-// the workers ended, or [ErrNoMoreResults]. It returns ctx's error when ctx ends first; no task is lost by that.
+// the workers ended, or [ErrNoMoreResults]. It returns ctx's error when ctx ends first; no task is lost by that. Before Start
+// it waits.
 func (f *Foreman[D, R]) Next(ctx context.Context) (Task[D, R], error) {
 	j := f.current()
 	t, ok, err := j.outbox.Next(ctx)
@@ -108,8 +113,8 @@ func (f *Foreman[D, R]) Next(ctx context.Context) (Task[D, R], error) {
 }
 
 // Finalize closes the input and waits until all tasks have ended and all workers are gone. It returns the error for which
-// they ended early, if they did. When ctx ends first it returns ctx's error, and the work goes on. With a bounded result
-// capacity somebody must be reading.
+// they ended early, if they did. When ctx ends first it returns a *[BlockedError] with ctx's error, and the work goes on. With
+// a bounded result capacity somebody must be reading.
 func (f *Foreman[D, R]) Finalize(ctx context.Context) error {
 	j := f.current()
 	crew := j.crew.Load()
@@ -117,7 +122,15 @@ func (f *Foreman[D, R]) Finalize(ctx context.Context) error {
 		return ErrNotStarted
 	}
 	j.inbox.Close(ErrInputClosed)
-	return crew.Wait(ctx)
+	return j.blocked(ctx, "end", crew.Wait(ctx))
+}
+
+func (j *job[D, R]) blocked(ctx context.Context, waitedFor string, err error) error {
+	crew := j.crew.Load()
+	if crew == nil {
+		return err
+	}
+	return crew.Blocked(ctx, waitedFor, j.outbox.Len(), err)
 }
 
 // Stop cancels the handlers, ends everything that is pending as Unfinished, and waits until all workers are gone, however

@@ -2,6 +2,7 @@ package foreman
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,6 +137,11 @@ func (c *timeoutContext) end(why int32) {
 	}
 }
 
+// String keeps package fmt from looking at what others are changing.
+func (c *timeoutContext) String() string {
+	return fmt.Sprintf("%v.WithDeadline(%v)", c.Context, c.deadline)
+}
+
 // Deadline implements [context.Context].
 func (c *timeoutContext) Deadline() (time.Time, bool) {
 	if d, ok := c.Context.Deadline(); ok && d.Before(c.deadline) {
@@ -187,8 +193,8 @@ func (c *timeoutContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// AfterFunc is how package context registers contexts derived from this one without a goroutine for each. f runs on a
-// goroutine of its own.
+// AfterFunc is how package context registers contexts derived from this one without a goroutine for each, unless one with a
+// value comes between the two. f runs on a goroutine of its own.
 func (c *timeoutContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,7 +3,9 @@ package foreman
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -389,4 +391,23 @@ func TestTimeoutContextKeepsNothing(t *testing.T) {
 			t.Error("the item is still reachable")
 		})
 	}
+}
+
+// Printing a context reads nothing that others change meanwhile, and names no address.
+func TestTimeoutContextString(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	c := &timeoutContext{Context: ctx, deadline: time.Unix(0, 0).UTC()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 1000 {
+			c.AfterFunc(func() {})()
+		}
+	})
+	for range 1000 {
+		if s := fmt.Sprintf("%v", &attemptContext{c, mark{}}); s != "context.Background.WithCancel.WithDeadline(1970-01-01 00:00:00 +0000 UTC)" {
+			t.Fatal(s)
+		}
+	}
+	wg.Wait()
 }
