@@ -342,3 +342,29 @@ func ExampleWithLogger() {
 	// level=WARN msg="attempt failed" task=0 worker=0 attempt=1 error="nothing to do"
 	// : failed: nothing to do
 }
+
+// A language model's quota counts tokens, and how many a call takes is known only afterwards.
+func ExampleAttemptRequest() {
+	tokens, err := ratelimiter.NewSlidingWindow(ratelimiter.PerMinute(10_000))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	complete := func(ctx context.Context, prompt string) (string, error) {
+		answer, used := "an answer", 100 // what the model says and what it took
+		if req, ok := penstock.AttemptRequest(ctx); ok {
+			tokens.Adjust(req, used)
+		}
+		return answer, nil
+	}
+	engine, err := penstock.New(complete, 4,
+		penstock.WithLimiter(tokens),
+		penstock.WithCost(func(prompt string) int { return 1000 })) // a cautious guess
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	tasks, err := engine.ProcessAll(context.Background(), make([]string, 50))
+	fmt.Println(len(tasks), err, tokens.Stats().Available)
+	// Output: 50 <nil> 5000
+}

@@ -26,12 +26,13 @@ type Option = foreman.Option
 func WithLimiter(l ratelimiter.Limiter) Option { return foreman.WithLimiter(l) }
 
 // WithKey tells a keyed limiter the key of an item. D must be the engine's item type, which New checks. The function is
-// called once for each task, on its worker; a panic in it ends the run with a *[CallbackError]. The default key is "".
+// called once for each task, on its worker; a panic in it ends the run with a *[CallbackError]. The default key is "", the same
+// for all. A worker waits for the limiter with its item in hand, so a busy key can hold up the items of others behind it.
 func WithKey[D any](key func(D) string) Option { return foreman.WithKey(key) }
 
 // WithCost tells a weighted limiter what an item costs. D must be the engine's item type, which New checks. The function
 // is called once for each task, on its worker. A negative cost, or a panic, ends the run with a *[CallbackError]. The
-// default cost is 1, and 0 counts as 1.
+// default cost is 1, and 0 counts as 1. The handler may correct it when it knows better: see [AttemptRequest].
 func WithCost[D any](cost func(D) int) Option { return foreman.WithCost(cost) }
 
 // WithPriority lets pending items overtake each other: the lowest value runs first, equals in order of arrival. D must be
@@ -85,7 +86,8 @@ func WithBatch(n int) Option { return foreman.WithBatch(n) }
 // WithShed gives a task up instead of waiting when the limiter would hold an attempt longer than maxWait; 0 sheds
 // everything that cannot start at once. It needs a limiter that is a [ratelimiter.TryAcquirer]. A shed task has the
 // Outcome Shed and a *[ShedError], calls no handler, and counts neither as failed nor towards the failure limit. Retries
-// are shed like first attempts. The default is to wait.
+// are shed like first attempts. Only the wait for the limiter counts, not that for a worker: to shed whatever comes too late,
+// have as many workers as items may be under way. The default is to wait.
 func WithShed(maxWait time.Duration) Option { return foreman.WithShed(maxWait) }
 
 // WithBreaker puts a circuit breaker in front of the limiter. While it is open attempts wait, nothing of the limiter's is

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/penstock-go/penstock/ratelimiter"
+	"github.com/penstock-go/penstock/retry"
 )
 
 // withTimeout runs f as the handler of one item with an attempt timeout of a second, and returns the task.
@@ -410,4 +413,70 @@ func TestTimeoutContextString(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// The contexts of attempts say which attempt it is and what the limiter was asked, whatever kind of context that is.
+func TestAttemptRequest(t *testing.T) {
+	cost := WithCost(func(n int) int { return 7 + n })
+	limiter := WithLimiter(ratelimiter.Func(func(context.Context, ratelimiter.Request) error { return nil }))
+	key := WithKey(func(int) string { return "key" })
+	for name, c := range map[string]struct {
+		opts  []Option
+		known bool
+	}{
+		"plain":                {[]Option{limiter, key, cost}, true},
+		"with attempt timeout": {[]Option{limiter, key, cost, WithAttemptTimeout(time.Hour)}, true},
+		"with task timeout":    {[]Option{limiter, key, cost, WithTaskTimeout(time.Hour)}, true},
+		"with both":            {[]Option{limiter, key, cost, WithTaskTimeout(time.Hour), WithAttemptTimeout(time.Hour)}, true},
+		"without cost":         {[]Option{limiter, key}, false},
+		"without limiter":      {[]Option{cost}, false},
+	} {
+		for _, own := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, own context %v", name, own), func(t *testing.T) {
+				calls := 0
+				handler := func(ctx context.Context, n int) (int, error) {
+					calls++
+					derived, cancel := context.WithCancel(ctx)
+					defer cancel()
+					if n := AttemptNumber(derived); n != calls {
+						t.Errorf("attempt %d says it is %d", calls, n)
+					}
+					want := ratelimiter.Request{}
+					if c.known {
+						want = ratelimiter.Request{Worker: 0, Index: 0, Attempt: calls, Cost: 10, Key: "key"}
+					}
+					if req, ok := AttemptRequest(derived); req != want || ok != c.known {
+						t.Errorf("attempt %d: request %+v, %v, want %+v", calls, req, ok, want)
+					}
+					if calls < 3 {
+						return 0, errors.New("again")
+					}
+					return n, nil
+				}
+				p, err := NewPlan(handler, 1, 1, 1, append(c.opts, WithRetry(retry.Policy{Max: 3}))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inbox, outbox := p.NewInbox(true), p.NewOutbox()
+				crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
+				inbox.Open(crew)
+				crew.Start()
+				var of context.Context
+				if own {
+					of = crew.Context()
+				}
+				if _, err := inbox.Add(t.Context(), Task[int, int]{Data: 3}, 0, of, nil); err != nil {
+					t.Fatal(err)
+				}
+				if task, _, _ := outbox.Next(t.Context()); task.Outcome != Succeeded || calls != 3 {
+					t.Errorf("%v after %d calls", task, calls)
+				}
+				inbox.Close(nil)
+				<-crew.Done()
+			})
+		}
+	}
+	if req, ok := AttemptRequest(context.Background()); ok {
+		t.Errorf("a context from elsewhere has the request %+v", req)
+	}
 }
