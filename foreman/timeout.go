@@ -169,8 +169,8 @@ func (c *timeoutContext) Err() error {
 	if state == alive {
 		return nil
 	}
-	c.mu.Lock() // until Done is closed
-	c.mu.Unlock()
+	c.mu.Lock() // which is free when Done is closed
+	defer c.mu.Unlock()
 	switch state {
 	case struck:
 		return context.DeadlineExceeded
