@@ -73,14 +73,15 @@ func WithFailureLimit(n int) Option { return foreman.WithFailureLimit(n) }
 // the number of workers.
 func WithInputCapacity(n int) Option { return foreman.WithInputCapacity(n) }
 
-// WithResultCapacity sets how many results may wait for their reader before the workers wait too. n must be positive, or
+// WithResultCapacity sets how many results may wait for their reader before the workers wait too. In a loop over IterResults
+// that is twice as many, those included that the loop has taken in one go and not yielded yet. n must be positive, or
 // [Unlimited]. The default is the number of workers.
 func WithResultCapacity(n int) Option { return foreman.WithResultCapacity(n) }
 
 // WithBatch moves up to n items per hand-over, in and out, where that many are there: more throughput for small items,
 // while the results of one batch come together, when its last item has ended. No item ever waits for a batch to fill, and
 // a worker never takes more than its share of what is pending. Handlers still get one item per call. n must be positive.
-// The default is 1.
+// The default is 1, except that ProcessAll may have a worker claim several tiny items at once, which WithBatch(1) forbids.
 func WithBatch(n int) Option { return foreman.WithBatch(n) }
 
 // WithShed gives a task up instead of waiting when the limiter would hold an attempt longer than maxWait; 0 sheds

@@ -8,8 +8,8 @@ import "math"
 //	1   the item that the submitter holds while it waits for room in the input queue
 //	i   the items in the input queue
 //	w   the items with the workers, finished or not
-//	r   the results in the result buffer
-//	r   the results that the consumer took out of it in one go, the one it is looking at included
+//	2r  the results in the result buffer, and those that the consumer took out of it in one go, the one it is looking at
+//	    included: the less it holds, the more may wait
 //	2   in reserve, so that the number is also a bound for a design with hand-over in steps
 //
 // That is i + 2r + w + 3; with the default capacities, both w, it is 4w + 3. Sources that workers take from directly, a

@@ -2,6 +2,7 @@ package buffering_test
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -297,9 +298,21 @@ func TestBacklogThatIsOverGivesItsMemoryBack(t *testing.T) {
 	const items = 1 << 13
 	var fifo buffering.FIFO[cargo]
 	var heap buffering.Heap[cargo]
+	results, batches := buffering.NewResults[cargo](math.MaxInt), buffering.NewResults[cargo](math.MaxInt)
+	put := func(r *buffering.Results[cargo]) func() { return func() { r.Put([]*cargo{{}}) } }
+	var batch []cargo
 	for name, tt := range map[string]struct{ in, out func() }{
-		"FIFO": {func() { fifo.Push(cargo{}) }, func() { fifo.Pop() }},
-		"Heap": {func() { heap.Push(cargo{}, 0) }, func() { heap.Pop() }},
+		"FIFO":    {func() { fifo.Push(cargo{}) }, func() { fifo.Pop() }},
+		"Heap":    {func() { heap.Push(cargo{}, 0) }, func() { heap.Pop() }},
+		"Results": {put(results), func() { _, _, _ = results.Next(t.Context()) }},
+		"batches of Results": {put(batches), func() {
+			if batches.Len() > 0 { // the first time all are taken, and the second time the slice is given back
+				batch = batches.TakeAll(batch)
+				clear(batch)
+				batches.Put([]*cargo{{}})
+				batch = batches.TakeAll(batch)
+			}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := liveHeap()
@@ -319,6 +332,9 @@ func TestBacklogThatIsOverGivesItsMemoryBack(t *testing.T) {
 	}
 	runtime.KeepAlive(&fifo)
 	runtime.KeepAlive(&heap)
+	runtime.KeepAlive(results)
+	runtime.KeepAlive(batches)
+	runtime.KeepAlive(batch)
 }
 
 func liveHeap() uint64 {

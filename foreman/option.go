@@ -103,7 +103,7 @@ func WithFailureLimit(n int) Option { return option(func(s *settings) { s.failur
 func WithInputCapacity(n int) Option { return option(func(s *settings) { s.inputCapacity = &n }) }
 
 // WithResultCapacity sets how many results may wait for their reader before the workers wait too; n is positive, or
-// [Unlimited].
+// [Unlimited]. A reader that takes them all in one go shares twice as many with what it has in its hands.
 func WithResultCapacity(n int) Option { return option(func(s *settings) { s.resultCapacity = &n }) }
 
 // WithBatch moves up to n items per hand-over, in and out, where as many are there: more throughput for small items,
