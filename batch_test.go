@@ -224,3 +224,29 @@ func TestBatchOneByOne(t *testing.T) {
 		}
 	}
 }
+
+// endingContext is a context that has ended a moment before those who wait for that are told.
+type endingContext struct {
+	context.Context
+	ended atomic.Bool
+}
+
+func (c *endingContext) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestBatchContextEndsDuringTheLast has the context end while the last item is under way, which succeeds all the same.
+func TestBatchContextEndsDuringTheLast(t *testing.T) {
+	ctx := &endingContext{Context: background}
+	e := newInts(t, func(_ context.Context, i int) (int, error) {
+		ctx.ended.Store(true)
+		return i, nil
+	}, 1)
+	tasks, err := e.ProcessAll(ctx, numbers(2))
+	if err != nil || tasks[0].Outcome != penstock.Succeeded || tasks[1].Outcome != penstock.Succeeded {
+		t.Errorf("%v; the error is %v, although nothing was cut off", tasks, err)
+	}
+}

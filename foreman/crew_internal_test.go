@@ -2,11 +2,13 @@ package foreman
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -155,4 +157,47 @@ func TestNilPanic(t *testing.T) {
 	if n := fm.Counters(); n.Failed != 1 || n.Succeeded != 19 || most.Load() != 1 {
 		t.Errorf("%+v, and %d at once", n, most.Load())
 	}
+}
+
+// slowLift is an outlet that takes its time when it hears that the run is ending.
+type slowLift struct{ lifting func() }
+
+func (slowLift) Deliver([]*Task[int, int]) {}
+func (o slowLift) Lift()                   { o.lifting() }
+func (slowLift) Close()                    {}
+
+// TestNothingBeginsAtTheFailureLimit has the worker that reached the limit be held up before it can end the run: the others
+// must not use the bound that is lifted, and begin nothing.
+func TestNothingBeginsAtTheFailureLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lifted, late atomic.Int32
+		p, err := NewPlan(func(_ context.Context, n int) (int, error) {
+			late.Add(lifted.Load())
+			time.Sleep(time.Millisecond)
+			if n == 5 {
+				return 0, errors.New("a failure")
+			}
+			return n, nil
+		}, 3, 1000, 1000, WithFailureLimit(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox := p.NewInbox(true)
+		for n := range 1000 {
+			if _, err := inbox.Add(t.Context(), Task[int, int]{Data: n}, 0, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lift := func() {
+			lifted.Store(1)
+			time.Sleep(time.Second)
+		}
+		crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: slowLift{lift}})
+		inbox.Open(crew)
+		crew.Start()
+		<-crew.Done()
+		if n := late.Load(); n > 0 {
+			t.Errorf("%d tasks were begun after the failure limit was reached", n)
+		}
+	})
 }
