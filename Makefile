@@ -19,7 +19,7 @@ each = @set -eu; modules=$$(go list -m -f '{{.Dir}}'); \
 		(cd "$$dir" && $(2)) </dev/null || exit 1; \
 	done
 
-.PHONY: test unit vet fmt-check tidy-check race-check lint cover fuzz soak fmt tidy
+.PHONY: test unit vet fmt-check tidy-check race-check lint cover fuzz soak mutate fmt tidy
 
 ## test: everything a change must pass: format, go.mod files, vet, and the tests of all modules under the race detector
 test: fmt-check tidy-check vet unit
@@ -46,10 +46,15 @@ race-check:
 lint:
 	$(call each,lint,GOWORK=off go tool -modfile='$(CURDIR)/internal/tools/go.mod' staticcheck ./...)
 
-## cover: the share of each module's statements that its tests reach; details in each module's cover.out
+# The share of each package's statements in a profile, in which a statement is listed once for each test binary.
+shares = awk 'NR > 1 { size[$$1] = $$2; if ($$3 > 0) hit[$$1] = 1 } \
+	END { for (s in size) { p = s; sub("/[^/]*:.*", "", p); all[p] += size[s]; if (s in hit) reached[p] += size[s] } \
+	for (p in all) printf "%6.1f %%  %s\n", 100 * reached[p] / all[p], p }'
+
+## cover: the share of each package's statements that the tests of its module reach; details in each module's cover.out
 cover:
-	$(call each,cover,GOWORK=off go test -coverpkg=./... -coverprofile=cover.out ./... \
-		&& GOWORK=off go tool cover -func=cover.out | tail -n 1)
+	$(call each,cover,out=$$(GOWORK=off go test -coverpkg=./... -coverprofile=cover.out ./... 2>&1) \
+		|| { printf "%s\n" "$$out"; exit 1; }; $(shares) cover.out | sort -k 3)
 
 ## fuzz: every fuzz test, each for FUZZTIME
 fuzz:
@@ -60,9 +65,18 @@ fuzz:
 		esac; done; \
 	done)
 
-## soak: random engines from random seeds for ten minutes, and 20 million items through the memory tests
+# How long `make soak` simulates engines, and how many items then stream through one.
+SOAKTIME ?= 10m
+SOAKITEMS ?= 20000000
+
+## soak: random engines for SOAKTIME, in virtual time and then on the real clock, and SOAKITEMS items through the memory tests
 soak: race-check
-	GOWORK=off go test $(RACE) -count=1 -timeout 60m ./internal/sim -sim.for=10m -sim.items=20000000
+	GOWORK=off go test $(RACE) -count=1 -timeout 0 ./internal/sim -run 'RandomEngines|RealClock' -sim.for=$(SOAKTIME)
+	GOWORK=off go test -v -count=1 -timeout 0 ./internal/sim -run 'Flat|ManySleepers' -sim.items=$(SOAKITEMS)
+
+## mutate: some sixty small faults in a copy of the library, one at a time; the tests must catch each
+mutate:
+	GOWORK=off go run ./internal/mutate
 
 ## fmt: format all Go files
 fmt:

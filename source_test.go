@@ -549,3 +549,26 @@ func TestSourceReuse(t *testing.T) {
 		}
 	})
 }
+
+// A source that only reports that its context has ended is not broken: the run's error is the reason for that end alone.
+func TestSourceThatReportsTheEnd(t *testing.T) {
+	for name, report := range map[string]func(context.Context) error{
+		"nothing":           func(context.Context) error { return nil },
+		"the context's":     func(ctx context.Context) error { return ctx.Err() },
+		"its cause":         context.Cause,
+		"one that wraps it": func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			tasks, err := newInts(t, double, 1).ProcessSource(ctx, penstock.FromFunc(func(ctx context.Context, yield func(int) bool) error {
+				yield(1)
+				cancel(errWhy)
+				<-ctx.Done()
+				return report(ctx)
+			}))
+			if _, broken := errors.AsType[*penstock.SourceError](err); broken || !errors.Is(err, errWhy) || len(tasks) != 1 {
+				t.Errorf("%v, %v", tasks, err)
+			}
+		})
+	}
+}

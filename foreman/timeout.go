@@ -16,7 +16,8 @@ type timeoutContext struct {
 	context.Context // the one it is made from
 	deadline        time.Time
 	within          *timeoutContext // of the task that the attempt belongs to, if that has a timeout
-	unregister      func() bool     // from a context that knows nothing of us
+	registered      bool            // with a context that knows nothing of us
+	unregister      func() bool     // from it; the worker's
 	mark            mark
 
 	mu sync.Mutex
@@ -71,6 +72,7 @@ func (a *alarm) release(c *timeoutContext) {
 func (w *worker[D, R]) limitTask(ctx context.Context, d time.Duration) *timeoutContext {
 	c := &timeoutContext{Context: ctx, deadline: time.Now().Add(d), inner: &w.attemptAlarm}
 	if ctx != w.crew.ctx {
+		c.registered = true
 		c.unregister = context.AfterFunc(ctx, func() { c.end(endedBefore) })
 	}
 	w.taskAlarm.set(c, d)
@@ -82,6 +84,7 @@ func (w *worker[D, R]) limitTask(ctx context.Context, d time.Duration) *timeoutC
 func (w *worker[D, R]) limitAttempt(d time.Duration, m mark) *timeoutContext {
 	c := &timeoutContext{Context: w.ctx, deadline: time.Now().Add(d), within: w.limited, mark: m}
 	if c.within == nil && w.ctx != w.crew.ctx {
+		c.registered = true
 		c.unregister = context.AfterFunc(w.ctx, func() { c.end(endedBefore) })
 	}
 	w.attemptAlarm.set(c, d)
@@ -94,7 +97,7 @@ func (w *worker[D, R]) limitAttempt(d time.Duration, m mark) *timeoutContext {
 
 // endTimeout ends a context if the crew's has ended and no other one comes between the two.
 func (c *Crew[D, R]) endTimeout(t *timeoutContext) {
-	if t != nil && t.unregister == nil && t.within == nil && c.ctx.Err() != nil {
+	if t != nil && !t.registered && t.within == nil && c.ctx.Err() != nil {
 		t.end(endedBefore)
 	}
 }

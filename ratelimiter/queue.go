@@ -591,7 +591,7 @@ func (l *line) giveUpTired(w *waiter) error {
 	d.settle(l.at(now))
 	d.unlock()
 	return l.giveUp(w, func(in time.Duration, p *part) error {
-		return &ExcessError{Limit: p.name, Scope: p.scope, RetryAfter: in}
+		return &ExcessError{Limit: p.name, Scope: p.scope, RetryAfter: max(in, 1)}
 	})
 }
 

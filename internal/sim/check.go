@@ -42,6 +42,7 @@ func (r *run) check() {
 	r.checkNumbers(items)
 	r.checkEnding(items)
 	r.checkOrder(items)
+	r.checkDiligence(items)
 	r.checkCounters(items)
 	r.checkTold()
 }
@@ -244,6 +245,9 @@ func after(t, d time.Duration) time.Duration {
 // checkVerdict checks that an item's outcome is what its attempts came to.
 func (it *item) checkVerdict(v verdict) {
 	n := len(it.tries)
+	if v.err != nil && v.err.Error() == "" {
+		it.fail("its error %T says nothing", v.err)
+	}
 	if it.hookExit { // a hook that ends the task takes the place of an attempt, or of its retry
 		if v.attempts < n || v.attempts > n+1 {
 			it.fail("it says %d attempts, there were %d", v.attempts, n)
@@ -478,7 +482,7 @@ func (r *run) checkNumbers(items []*item) {
 // checkOrder checks the order in which items were begun and came out.
 func (r *run) checkOrder(items []*item) {
 	oneReader := r.plan.way == "IterResults" || r.plan.way == "Start" && len(r.plan.hand.readers) == 1 && !slices.Contains(r.behaviours, meddling)
-	if r.exact() && r.hooks && r.batch == 1 && oneReader {
+	if r.exact() && r.hooks && r.batch == 1 && oneReader && !r.sleeps() {
 		r.checkCompletionOrder()
 	}
 	if r.workers > 1 {
@@ -533,6 +537,47 @@ func (r *run) checkPriority(items []*item) {
 	}
 }
 
+// checkDiligence checks that no worker was idle while there was something to do: each item must have begun at the instant
+// at which the first worker was free for it. In a batch from a slice that need not be the item with the lowest index, since
+// quick workers claim several at once; elsewhere it must.
+func (r *run) checkDiligence(items []*item) {
+	p := r.plan
+	plain := r.exact() && r.batch == 1 && r.limiter == nil && r.breaker == nil && !r.sleeps() && (r.taskTimeout == 0 || r.retry == nil)
+	prompt := p.source.pace == 0 && p.source.stallAt == 0 && (!r.priority || p.source.kind == "slice")
+	reads := p.way == "ProcessAll" || p.way == "ProcessSource" || p.way == "IterResults" && p.consumer == consumerPlan{}
+	if !plain || !prompt || !reads || len(r.why) > 0 && !r.surelyGoesOn() {
+		return
+	}
+	if p.source.kind == "slice" && p.way != "IterResults" {
+		items = r.asBegun()
+	}
+	free := slices.Repeat([]time.Duration{r.startedAt}, r.workers)
+	for _, it := range items {
+		if len(it.tries) == 0 || it.hookExit || free[0] >= r.endsAt {
+			return
+		}
+		if began := it.tries[0].began; began != free[0] {
+			it.fail("it was begun at %v, and a worker was free at %v", began, free[0])
+			return
+		}
+		free[0] = it.tries[len(it.tries)-1].ended
+		if it.outcome() == penstock.Unfinished { // its worker was waiting to retry
+			free[0] = r.endsAt
+		}
+		slices.Sort(free)
+	}
+}
+
+// asBegun lists the items in the order in which workers began with them.
+func (r *run) asBegun() (items []*item) {
+	for _, a := range r.attempts {
+		if a.run == r && a.number == 1 {
+			items = append(items, a.item)
+		}
+	}
+	return items
+}
+
 // tally counts what became of the items, and those of which it is not known.
 func tally(items []*item) (c penstock.Counters, unknown int) {
 	for _, it := range items {
@@ -554,7 +599,7 @@ func (it *item) attempted() int {
 		return v.attempts
 	}
 	n := len(it.tries)
-	if it.hookExit && it.badHook.kind == "AttemptStarted" {
+	if it.uncalled {
 		n++
 	}
 	return n

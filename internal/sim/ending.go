@@ -156,9 +156,12 @@ func (r *run) stopped() bool {
 func (r *run) anyGaveUp(items []*item) bool {
 	return slices.ContainsFunc(items, func(it *item) bool {
 		o := it.outcome()
-		return o == penstock.Unfinished || o == 0 && it.do && it.refusal == nil
+		return o == penstock.Unfinished || it.secret()
 	})
 }
+
+// secret reports whether nobody knows what became of the item, since the caller of its Do gave up.
+func (it *item) secret() bool { return it.do && it.outcome() == 0 && it.refusal == nil }
 
 // checkNothingStartsAfter checks that no handler was called once the run had ended.
 func (r *run) checkNothingStartsAfter(at time.Duration) {
@@ -174,10 +177,13 @@ func (r *run) checkNothingStartsAfter(at time.Duration) {
 
 // checkFailureLimit checks that the limit is inclusive, that the run ends with it, and that the task was published.
 func (r *run) checkFailureLimit(items []*item) {
-	failed := 0
+	failed, unknown := 0, 0
 	for _, it := range items {
-		if it.outcome() == penstock.Failed {
+		switch {
+		case it.outcome() == penstock.Failed:
 			failed++
+		case it.secret():
+			unknown++
 		}
 	}
 	limit := r.failureLimit
@@ -187,7 +193,7 @@ func (r *run) checkFailureLimit(items []*item) {
 		r.fail("it has no failure limit, and ended with %v", r.err)
 	case ended && e.Limit != limit:
 		r.fail("the limit is %d, and the error says %d", limit, e.Limit)
-	case ended && failed < limit:
+	case ended && failed+unknown < limit:
 		r.fail("it reached the limit of %d with %d failed tasks", limit, failed)
 	case limit > 0 && failed >= limit+r.workers:
 		r.fail("%d tasks have failed: the limit is %d, and there are %d workers", failed, limit, r.workers)
@@ -198,7 +204,7 @@ func (r *run) checkFailureLimit(items []*item) {
 
 // isFailure reports whether the item is the one that reached the limit.
 func (it *item) isFailure(e *penstock.TooManyFailuresError) bool {
-	if it.outcome() != penstock.Failed {
+	if it.outcome() != penstock.Failed && !it.secret() {
 		return false
 	}
 	if it.do { // its error went to the caller

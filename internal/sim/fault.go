@@ -131,7 +131,8 @@ func (w *world) keyOf(id int) string {
 func keyOf(id int) string { return "key " + strconv.Itoa(id%3) }
 
 func (w *world) costOf(id int) int {
-	if w.goesWrong("cost", w.runs[id/room], true) {
+	late := w.breaker != nil && w.badCall != nil && w.badCall.does == "negative" // it is looked at when the breaker lets it
+	if w.goesWrong("cost", w.runs[id/room], !late) {
 		return -1
 	}
 	return w.cost(id)
@@ -156,7 +157,7 @@ func (w *world) noteTaken(id int) {
 
 func (w *world) priorityOf(id int) int {
 	r := w.runs[id/room]
-	w.goesWrong("priority", r, !r.early.Load() && !r.ended()) // before the start and after the end there is nothing to end
+	w.goesWrong("priority", r, !r.early.Load() && !r.mayEnd()) // before the start and after the end there is nothing to end
 	return priorityOf(id)
 }
 

@@ -172,8 +172,7 @@ func (r *run) whyRefused(err error, ctx context.Context) string {
 
 // checkPromptness checks that a call which waits has come back as soon as its context has ended.
 func (r *run) checkPromptness(what string, asked, patience time.Duration) {
-	slowEnd := r.sleeps() && r.badHook.kind == "RunEnded" // TODO: S3
-	if took := r.now() - asked; r.exact() && patience > 0 && took > patience && !slowEnd {
+	if took := r.now() - asked; r.exact() && patience > 0 && took > patience {
 		r.fail("%s took %v, and its context ended after %v", what, took, patience)
 	}
 }

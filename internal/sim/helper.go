@@ -59,6 +59,9 @@ func (r *run) limitHolding() {
 		r.bound = buffering.Bound(0, o, w) - 1
 	case i > 0:
 		r.bound = buffering.Bound(i, o, w)
+		if r.plan.way == "Start" {
+			r.bound += w // Drain also takes the results that workers cannot get rid of
+		}
 	}
 }
 

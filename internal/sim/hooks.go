@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +69,8 @@ func (w *world) taskDone(ctx context.Context, t penstock.TaskInfo) {
 func (r *run) countFailure(d done) {
 	r.failed++
 	if r.failureLimit > 0 && r.failed == r.failureLimit {
-		r.endings = append(r.endings, ending{at: d.at, kind: "failure limit", sure: true, explains: isTooManyFailures})
+		atOnce := !r.sleeps() // else the run ends when the hooks have returned
+		r.endings = append(r.endings, ending{at: d.at, kind: "failure limit", sure: atOnce, explains: isTooManyFailures})
 	}
 }
 
@@ -120,18 +122,16 @@ func (w *world) misbehave(ctx context.Context, id string, index int) {
 		panic("a bad hook")
 	case "exit":
 		if index >= 0 {
-			w.noteItem(ctx, id, index, func(it *item) { it.hookExit = true })
+			w.noteItem(ctx, id, index, func(it *item) { it.hookExit, it.uncalled = true, w.badHook.kind == "AttemptStarted" })
 		}
 		runtime.Goexit()
 	case "sleep":
-		if w.badHook.kind != "TaskDone" { // between the count of a failure and its effect all must be one instant
-			time.Sleep(w.badHook.takes)
-		}
+		time.Sleep(w.badHook.takes)
 	}
 }
 
-// A loggerPlan is a logger that counts warnings.
-type loggerPlan struct{ panics bool }
+// A loggerPlan is a logger that counts warnings, and what it does besides when an attempt has failed or is retried.
+type loggerPlan struct{ does string }
 
 func (w *world) newLogger() *slog.Logger { return slog.New(logHandler{w}) }
 
@@ -141,12 +141,25 @@ func (logHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h logHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
 func (h logHandler) WithGroup(string) slog.Handler          { return h }
 
-func (h logHandler) Handle(_ context.Context, rec slog.Record) error {
-	if rec.Level == slog.LevelWarn && strings.Contains(rec.Message, "attempt") {
+func (h logHandler) Handle(ctx context.Context, rec slog.Record) error {
+	if rec.Level == slog.LevelWarn {
 		h.warnings.Add(1)
 	}
-	if h.logger.panics && rec.Time.UnixNano()%2 == 0 {
+	if strings.HasPrefix(rec.Message, "run started") || h.badHooks.Add(1)%3 != 0 {
+		return nil
+	}
+	switch h.logger.does {
+	case "panic":
 		panic("a bad log handler")
+	case "exit":
+		rec.Attrs(func(a slog.Attr) bool {
+			if a.Key == "task" {
+				index, _ := strconv.Atoi(a.Value.String())
+				h.noteItem(ctx, a.Value.String(), index, func(it *item) { it.hookExit = true })
+			}
+			return true
+		})
+		runtime.Goexit()
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type limiterPlan struct {
 	metered  bool           // the outermost one only, like the rest: its calls are counted
 	weighted bool           // items have a cost
 	retuned  bool           // its rate changes now and then
+	shared   bool           // with somebody who has nothing to do with the engine
 }
 
 // A limit is a limiter and what it promises.
@@ -69,11 +70,12 @@ func (s *Scenario) drawLimits() {
 	p.metered = r.IntN(4) > 0 || p.has("per worker")
 	p.weighted = s.part("costs", 30) != nil
 	p.retuned = s.part("retuning", 10) != nil
+	p.shared = s.part("limiter shared", 20) != nil
 	if sh := s.part("shed", 25); sh != nil && !p.has("foreign") {
 		s.shed = s.maybe(sh)
 		s.note("shed after %v", s.shed)
 	}
-	s.note("limiter %v metered %v weighted %v retuned %v", p, p.metered, p.weighted, p.retuned)
+	s.note("limiter %v metered %v weighted %v retuned %v shared %v", p, p.metered, p.weighted, p.retuned, p.shared)
 }
 
 func (s *Scenario) drawLimiter(r *rand.Rand, depth int) *limiterPlan {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock-go/penstock/ratelimiter"
@@ -15,8 +14,7 @@ import (
 // A meter counts what goes through a limiter, and breaks it if the scenario wants that.
 type meter struct {
 	*limits
-	inner  ratelimiter.Limiter
-	inside atomic.Int64
+	inner ratelimiter.Limiter
 
 	mu       sync.Mutex
 	grants   []grant // those that were not given back
@@ -63,10 +61,10 @@ func (m *meter) Observe(req ratelimiter.Request, err error) {
 	m.mu.Lock()
 	m.observed++
 	m.mu.Unlock()
+	m.goesWrong("observer", m.runOf(err), true)
 	if d, ok := retry.RetryAfter(err); ok && m.hints {
 		m.notePause(d)
 	}
-	m.goesWrong("observer", m.runOf(err), true)
 	if o, ok := m.inner.(ratelimiter.Observer); ok {
 		o.Observe(req, err)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,9 +13,12 @@ import (
 type limits struct {
 	*world
 	limit
-	outer  ratelimiter.Limiter // with a meter around it, if there is one
-	meter  *meter
-	paused []span // guarded by the ledger's lock
+	outer ratelimiter.Limiter // with a meter around it, if there is one
+	meter *meter
+
+	// Guarded by the ledger's lock.
+	paused  []span
+	outside []grant // to others than the engine
 }
 
 func (w *world) newLimits() *limits {
@@ -128,6 +132,44 @@ func (w *world) disturb() {
 	}
 }
 
+// share uses the limiter besides the engine, in all ways that there are.
+func (w *world) share() {
+	r := w.random("outsider")
+	l := w.limits
+	for n := 0; w.nap(w.span(r)); n++ {
+		req := ratelimiter.Request{Worker: r.IntN(w.workers), Attempt: 1, Index: -1 - n, Cost: 1, Key: keyOf(n)}
+		if !l.askFor(req, r.IntN(4), w.span(r)) {
+			continue
+		}
+		if a, ok := l.Limiter.(ratelimiter.Adjuster); ok && r.IntN(4) == 0 {
+			a.Adjust(req, 0) // at the instant of its grant
+			continue
+		}
+		w.mu.Lock()
+		l.outside = append(l.outside, grant{w.now(), 1, req})
+		w.mu.Unlock()
+	}
+}
+
+// askFor asks the limiter in one of the ways that it has, and reports whether it has granted.
+func (l *limits) askFor(req ratelimiter.Request, how int, patience time.Duration) bool {
+	ctx, end := context.WithTimeout(context.Background(), patience)
+	defer end()
+	try, can := ratelimiter.AsTryAcquirer(l.Limiter)
+	switch {
+	case !can || how == 0:
+		return l.Limiter.Acquire(ctx, req) == nil
+	case how == 1:
+		return try.AcquireWithin(ctx, req, patience/2) == nil
+	default:
+		ok, in := try.TryAcquire(req)
+		if !ok && in <= 0 {
+			l.fail("TryAcquire has refused, and says that the next grant is in %v", in)
+		}
+		return ok
+	}
+}
+
 // hinted is called when an attempt has ended with a hint, which pauses. A meter knows better when that is.
 func (l *limits) hinted(at, hint time.Duration) {
 	if l.meter == nil && l.hints && !l.sleeps() {
@@ -172,11 +214,14 @@ func (l *limits) check() {
 func (l *limits) log() (grants []grant) {
 	if l.meter != nil {
 		grants = l.meter.grants
-	} else if !l.sleeps() {
+	} else if l.sleeps() {
+		return nil // a hook comes between a grant and its attempt
+	} else {
 		for _, a := range l.attempts {
 			grants = append(grants, grant{a.granted, max(1, l.cost(a.id)), ratelimiter.Request{Key: keyOf(a.id)}})
 		}
 	}
+	grants = append(slices.Clone(grants), l.outside...)
 	slices.SortStableFunc(grants, func(a, b grant) int { return int(a.at - b.at) })
 	return grants
 }

@@ -151,14 +151,11 @@ func (s *Scenario) drawTelling() {
 		s.note("bad hook %+v", *s.badHook)
 	}
 	if r := s.part("logger", 20); r != nil {
-		s.logger = &loggerPlan{panics: r.IntN(3) == 0}
+		s.logger = &loggerPlan{pick(r, "", "", "panic", "exit")}
 		s.note("logger %+v", *s.logger)
 	}
 	s.note("hooks %v", s.hooks)
 }
-
-// maxItems is how many items one run may have.
-const maxItems = 500_000
 
 // A runPlan is one of the runs of a scenario.
 type runPlan struct {

@@ -24,6 +24,7 @@ var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "simulate this seed alone, until it fails")
 	dropFlag  = flag.String("sim.drop", "", "leave these parts of the scenario out, separated by commas")
 	timesFlag = flag.Int("sim.times", 500, "simulate -sim.seed so often")
+	fixedFlag = flag.Int("sim.fixed", 0, "simulate so many fixed seeds, and no random ones")
 	forFlag   = flag.Duration("sim.for", 0, "simulate random seeds for so long")
 )
 
@@ -44,7 +45,10 @@ func TestRandomEngines(t *testing.T) {
 	if testing.Short() {
 		fixed, random = 150, 0
 	}
-	var seeds func(i int) uint64 = func(i int) uint64 {
+	if *fixedFlag > 0 {
+		fixed, random = *fixedFlag, 0
+	}
+	seeds := func(i int) uint64 {
 		if i < fixed {
 			return uint64(i + 1)
 		}

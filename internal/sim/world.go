@@ -88,6 +88,7 @@ type item struct {
 	retries  int             // RetryScheduled
 	done     []done          // TaskDone
 	hookExit bool            // a hook ended its goroutine
+	uncalled bool            // it did so before the handler was called
 	held     bool            // between its source and its consumer
 	letGo    bool
 	tasks    []penstock.Task[int, int] // as delivered
@@ -199,6 +200,9 @@ func (w *world) happen() {
 	}
 	if w.limits != nil {
 		help.Go(w.disturb)
+		if w.limiter.shared {
+			help.Go(w.share)
+		}
 	}
 	runs.Wait()
 	close(w.over)
@@ -246,8 +250,12 @@ func (w *world) living() (n int, stacks string) {
 	return n, stacks
 }
 
-// nap sleeps, or returns false at once when all runs have ended.
+// nap sleeps, or returns false at once when all runs have ended, or should have long ago: then it is up to the bubble to
+// find that nothing moves any more.
 func (w *world) nap(d time.Duration) bool {
+	if w.now() > 4*w.patienceOfAll() {
+		return false
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -383,10 +391,14 @@ func (r *run) returned(err error) {
 	r.over, r.endedAt, r.err = true, r.now(), err
 }
 
-func (r *run) ended() bool {
+// mayEnd reports whether the run may end by itself while an item is offered to it: somebody has closed its input, or may
+// do so at this moment.
+func (r *run) mayEnd() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over
+	byHand := r.plan.way == "Start" || r.plan.way == "Foreman"
+	closing := r.closed != never || r.plan.hand.early || slices.Contains(r.behaviours, meddling) || !r.exact()
+	return r.over || byHand && closing
 }
 
 // offer makes an item that is about to be offered to the run.
