@@ -117,8 +117,10 @@ func TestSlidingWindowOnTheCallersSide(t *testing.T) {
 			}
 		})
 	}
-	defer load.Wait()
-	defer stopped.Store(true)
+	t.Cleanup(func() { // after the parallel subtests, as no deferred call would be
+		stopped.Store(true)
+		load.Wait()
+	})
 	for _, n := range []int{5, 100, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			if realClock {
