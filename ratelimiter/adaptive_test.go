@@ -253,3 +253,45 @@ func TestB85CeilingInBoundedTime(t *testing.T) {
 		}
 	})
 }
+
+// An adaptive limiter may be paused by hand, tried, asked within a time, and named, as any of ours.
+func TestAdaptiveByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdaptive(t, ratelimiter.PerSecond(1), ratelimiter.PerSecond(10))
+		if s := a.String(); s != "adaptive 1/s to 10/s" {
+			t.Errorf("it is named %q", s)
+		}
+		start := time.Now()
+		if err := a.PauseUntil(start.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.PauseFor(time.Second); err != nil { // the later end counts
+			t.Fatal(err)
+		}
+		if ok, in := a.TryAcquire(ratelimiter.Request{}); ok || in != time.Minute {
+			t.Errorf("TryAcquire says %v, and a grant in %v", ok, in)
+		}
+		var excess *ratelimiter.ExcessError
+		if err := a.AcquireWithin(t.Context(), ratelimiter.Request{}, time.Minute-1); !errors.As(err, &excess) || time.Since(start) != 0 {
+			t.Errorf("it waited %v for %v", time.Since(start), err)
+		}
+		if err := a.AcquireWithin(t.Context(), ratelimiter.Request{}, time.Minute); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("granted after %v: %v", time.Since(start), err)
+		}
+		if ok, in := a.TryAcquire(ratelimiter.Request{}); ok || in != 100*time.Millisecond {
+			t.Errorf("after the pause TryAcquire says %v, and a grant in %v", ok, in)
+		}
+		if err := a.PauseUntil(start); err != nil {
+			t.Errorf("a pause that is over: %v", err)
+		}
+		for what, err := range map[string]error{
+			"PauseFor is -1ns": a.PauseFor(-1),
+			"must be from 0":   a.PauseFor(math.MaxInt64),
+			"PauseUntil is ":   a.PauseUntil(start.Add(200 * 365 * 24 * time.Hour)),
+		} {
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("want an error with %q, have %v", what, err)
+			}
+		}
+	})
+}
