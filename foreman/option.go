@@ -234,7 +234,7 @@ func (p *Plan[D, R]) setLimiter(s *settings, faults *faults) {
 	case s.limiter == nil:
 		faults.add("WithShed", "there is no limiter to shed by: add WithLimiter")
 	default:
-		faults.add("WithShed", "the limiter %T cannot say how long it would wait: it must be a ratelimiter.TryAcquirer", s.limiter)
+		faults.add("WithShed", "the limiter %T cannot say how long it would wait: it must be a ratelimiter.TryAcquirer, and so must every limiter that it wraps", s.limiter)
 	}
 }
 

@@ -43,6 +43,9 @@ type KeyError struct {
 
 // Error names the key.
 func (e *KeyError) Error() string {
+	if e.Key == "" {
+		return `ratelimiter: no limit for key "", which is that of every request whose key nobody has set`
+	}
 	return fmt.Sprintf("ratelimiter: no limit for key %q", e.Key)
 }
 

@@ -25,6 +25,7 @@ func TestTexts(t *testing.T) {
 		{fmt.Sprint(ratelimiter.CountRequests(b)), "token bucket 10/s"},
 		{ratelimiter.NewPausable(foreign(b)).String(), "pausable ratelimiter.Func"},
 		{(&ratelimiter.KeyError{Key: "a"}).Error(), `ratelimiter: no limit for key "a"`},
+		{(&ratelimiter.KeyError{}).Error(), `ratelimiter: no limit for key "", which is that of every request whose key nobody has set`},
 		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", Scope: `key "a"`, RetryAfter: time.Second}).Error(),
 			`rate_limit: token bucket 1/s for key "a": next grant in 1s`},
 		{(&ratelimiter.ExcessError{Limit: "token bucket 1/s", RetryAfter: ratelimiter.Never}).Error(),
