@@ -131,7 +131,8 @@ func (w *world) keyOf(id int) string {
 func keyOf(id int) string { return "key " + strconv.Itoa(id%3) }
 
 func (w *world) costOf(id int) int {
-	late := w.breaker != nil && w.badCall != nil && w.badCall.does == "negative" // it is looked at when the breaker lets it
+	// A negative one is looked at when the breaker lets it, unless the task's timeout has struck meanwhile.
+	late := w.badCall != nil && w.badCall.does == "negative" && (w.breaker != nil || w.taskTimeout > 0 && !w.exact())
 	if w.goesWrong("cost", w.runs[id/room], !late) {
 		return -1
 	}
