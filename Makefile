@@ -74,7 +74,7 @@ soak: race-check
 	GOWORK=off go test $(RACE) -count=1 -timeout 0 ./internal/sim -run 'RandomEngines|RealClock' -sim.for=$(SOAKTIME)
 	GOWORK=off go test -v -count=1 -timeout 0 ./internal/sim -run 'Flat|ManySleepers' -sim.items=$(SOAKITEMS)
 
-## mutate: some sixty small faults in a copy of the library, one at a time; the tests must catch each
+## mutate: some seventy small faults in a copy of the library, one at a time; the tests must catch each
 mutate:
 	GOWORK=off go run ./internal/mutate
 
