@@ -480,3 +480,32 @@ func TestAttemptRequest(t *testing.T) {
 		t.Errorf("a context from elsewhere has the request %+v", req)
 	}
 }
+
+// The run's end looks at the contexts of calls that are just being released. It is the race detector that checks this.
+func TestTimeoutContextReleasedAsTheRunEnds(t *testing.T) {
+	for range 300 {
+		gate := make(chan struct{})
+		p, err := NewPlan(func(_ context.Context, n int) (int, error) { <-gate; return n, nil }, 1, 1, 1,
+			WithAttemptTimeout(time.Hour), WithTaskTimeout(2*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox, outbox := p.NewInbox(true), p.NewOutbox()
+		crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
+		inbox.Open(crew)
+		crew.Start()
+		own, cancel := context.WithCancel(crew.Context())
+		if _, err := inbox.Add(t.Context(), Task[int, int]{}, 0, own, nil); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { crew.Cancel(ErrStopped) })
+		close(gate)
+		wg.Wait()
+		<-crew.Done()
+		cancel()
+		if tasks := outbox.Drain(); len(tasks) != 1 || tasks[0].Outcome == 0 {
+			t.Fatalf("%v", tasks)
+		}
+	}
+}
