@@ -469,6 +469,9 @@ func (r *run) checkNumbers(items []*item) {
 		}
 		seen[index] = it
 	}
+	if r.plan.consumer.leaveAt > 0 && !r.hooks { // nobody was told of items that waited for their first attempt then
+		return
+	}
 	if unknown > 0 || r.plan.way == "Foreman" {
 		return
 	}
