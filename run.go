@@ -50,8 +50,8 @@ func AtPriority(n int) SubmitOption { return func(s *submission) { s.priority = 
 // Submit accepts an item and returns its id, or returns an error, and then the item is not accepted and the handler never
 // sees it. It waits while the input is full, first come, first served.
 //
-// The error is ctx's when that has ended, even if there is room, inside a *[BlockedError] if it waited for some; [ErrInputClosed] after CloseInput or Finish; and the
-// run's error or [ErrStopped] when the run has ended.
+// The error is ctx's when that has ended, even if there is room, inside a *[BlockedError] if it waited for some;
+// [ErrInputClosed] after CloseInput or Finish; and the run's error or [ErrStopped] when the run has ended.
 func (r *Run[D, R]) Submit(ctx context.Context, data D, opts ...SubmitOption) (id string, err error) {
 	task, err := r.submit(ctx, data, opts, nil, nil)
 	if err != nil {

@@ -124,9 +124,9 @@ func (r *Results[T]) Next(ctx context.Context) (item T, ok bool, err error) {
 }
 
 // TakeAll waits for at least one item and returns those that are there, in one go at most as many as the capacity, until
-// Lift. It returns nil when the buffer is closed and empty. The caller has the items in its hands until it calls TakeAll again, with the slice
-// that it got from the call before, cleared, to be used again. Only one goroutine may call TakeAll, and none Next at the same
-// time.
+// Lift. It returns nil when the buffer is closed and empty. The caller has the items in its hands until it calls TakeAll
+// again, with the slice that it got from the call before, cleared, to be used again. Only one goroutine may call TakeAll, and
+// none Next at the same time.
 //
 // What the reader holds and what is stored are one account: a writer may use what the reader does not. So a quick reader,
 // which holds little, leaves the writers twice as much room before they have to wait for it, and in the worst case

@@ -37,8 +37,8 @@ func NewWindow[T any](size int) *Window[T] {
 	return &Window[T]{size: size, slots: make([]slot[T], min(size, 16)), reader: make(chan struct{}, 1)}
 }
 
-// Enter lets in between one and max items (max is at least 1), as many as the window has room for, waiting for the first. It returns how
-// many, or 0 once the window is shut. Whoever enters first need not be the one with the lowest number: it is enough that
+// Enter lets in between one and max items (max is at least 1), as many as the window has room for, waiting for the first. It
+// returns how many, or 0 once the window is shut. Whoever enters first need not be the one with the lowest number: it is enough that
 // numbers are given out in order and never more than have entered.
 func (w *Window[T]) Enter(max int) int {
 	w.mu.Lock()

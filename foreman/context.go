@@ -82,7 +82,7 @@ type call struct {
 // mark is what the context of an attempt says.
 func (w *worker[D, R]) mark(number int) mark {
 	m := mark{number: number}
-	if w.plan.cost != nil && w.plan.limiter != nil {
+	if w.plan.weighs() {
 		m.request = w.req
 		m.request.Attempt = number
 	}
@@ -96,7 +96,7 @@ func (w *worker[D, R]) beginCall(number int, first bool) context.Context {
 	case d > 0:
 		w.call.timeout = w.limitAttempt(d, w.mark(number))
 		ctx = w.call.timeout
-	case number == 1 && (w.limited != nil || first && w.plan.cost == nil):
+	case number == 1 && (w.limited != nil || first && !w.plan.weighs()):
 	default:
 		ctx = &attemptContext{ctx, w.mark(number)}
 	}

@@ -253,6 +253,9 @@ func (p *Plan[D, R]) Batch() int { return p.batch }
 // OneByOne reports whether WithBatch(1) was given: every item is to be handed over by itself.
 func (p *Plan[D, R]) OneByOne() bool { return p.oneByOne }
 
+// weighs reports whether a limiter is told what tasks cost.
+func (p *Plan[D, R]) weighs() bool { return p.cost != nil && p.limiter != nil }
+
 // tellsEnd reports whether the user's code is called at the end of a run.
 func (p *Plan[D, R]) tellsEnd() bool { return p.hooks.has[runEnded] || p.log.l != nil }
 

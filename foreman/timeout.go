@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A timeoutContext is a context.WithTimeout for attempts and tasks. It costs a third of that, as it shares its worker's timer,
+// A timeoutContext is a context.WithTimeout for attempts and tasks. It costs about half of that, as it shares its worker's timer,
 // makes its channel only when somebody asks for it, and does not register with the run's context or that of its worker's
 // task: the crew ends what its workers have under way itself when it winds down, and a task its attempt. Like any context it
 // may be kept, shared and derived from, also after its end.

@@ -36,6 +36,15 @@ func withTimeout(t *testing.T, parent context.Context, opts []Option, f func(con
 	return task
 }
 
+// startCrew makes a crew with boxes on both sides.
+func startCrew(ctx context.Context, p *Plan[int, int]) (*Crew[int, int], *Inbox[int, int], Outbox[int, int]) {
+	inbox, outbox := p.NewInbox(true), p.NewOutbox()
+	crew := p.NewCrew(ctx, CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
+	inbox.Open(crew)
+	crew.Start()
+	return crew, inbox, outbox
+}
+
 func TestTimeoutContext(t *testing.T) {
 	type key struct{}
 	parent := context.WithValue(context.Background(), key{}, "v")
@@ -278,10 +287,7 @@ func TestTaskTimeoutContext(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					inbox, outbox := p.NewInbox(true), p.NewOutbox()
-					crew := p.NewCrew(ctx, CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
-					inbox.Open(crew)
-					crew.Start()
+					crew, inbox, _ := startCrew(ctx, p)
 					var of context.Context
 					done := make(chan *Task[int, int], 1)
 					reply := func(t *Task[int, int]) { c := *t; done <- &c }
@@ -457,10 +463,7 @@ func TestAttemptRequest(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				inbox, outbox := p.NewInbox(true), p.NewOutbox()
-				crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
-				inbox.Open(crew)
-				crew.Start()
+				crew, inbox, outbox := startCrew(t.Context(), p)
 				var of context.Context
 				if own {
 					of = crew.Context()
@@ -490,10 +493,7 @@ func TestTimeoutContextReleasedAsTheRunEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inbox, outbox := p.NewInbox(true), p.NewOutbox()
-		crew := p.NewCrew(t.Context(), CrewConfig[int, int]{Intake: inbox, Outlet: outbox})
-		inbox.Open(crew)
-		crew.Start()
+		crew, inbox, outbox := startCrew(t.Context(), p)
 		own, cancel := context.WithCancel(crew.Context())
 		if _, err := inbox.Add(t.Context(), Task[int, int]{}, 0, own, nil); err != nil {
 			t.Fatal(err)
